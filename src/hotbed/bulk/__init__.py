@@ -1,0 +1,1 @@
+"""Offline work in process: the Embedder, later index rebuilds."""

@@ -1,0 +1,114 @@
+"""The frozen records a model folder is read into; everything later stands on them.
+
+Field names follow config.json. Unknown keys of config.json are ignored; a known key with a value
+that Hotbed does not support is an error at load that names the field and the supported values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+Pooling = Literal["mean", "cls", "last"]
+ModelSource = Literal["folder", "package", "hub"]
+
+
+class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of a BERT encoder's config.json that the model uses."""
+
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    max_position_embeddings: int
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+    hidden_act: str = "gelu"
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+
+class Qwen3Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of a Qwen3 decoder's config.json, causal or bidirectional.
+
+    `head_dim` is a field of its own: hidden_size / num_attention_heads is wrong for Qwen3 4B.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    intermediate_size: int
+    max_position_embeddings: int
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 1_000_000.0
+    hidden_act: str = "silu"
+    is_causal: bool = True
+
+
+ArchitectureConfig = BertConfig | Qwen3Config
+
+
+class TensorInfo(msgspec.Struct, frozen=True):
+    """Where one tensor lies and what it is, as the safetensors header says."""
+
+    file: Path
+    dtype: str
+    """safetensors name, e.g. ``F32`` or ``BF16``."""
+    shape: tuple[int, ...]
+
+
+class PoolingConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How token states become one row, from modules.json and 1_Pooling/config.json."""
+
+    pooling: Pooling
+    normalize: bool
+    """Whether a Normalize module follows."""
+
+
+class Prompts(msgspec.Struct, frozen=True, kw_only=True):
+    """Named input prefixes, from config_sentence_transformers.json."""
+
+    by_name: Mapping[str, str] = {}
+    default_name: str | None = None
+
+
+class TokenizerFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """What the tokenizer is built from."""
+
+    tokenizer_json: Path
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One model, found, read and checked, without its tensors' bytes.
+
+    `tensors` has names with the root prefix (``model.``, ``bert.``, …) already taken off, so that a
+    model's name map needs one form only; `stored_names` maps them back to the names in the files.
+    """
+
+    name: str
+    """As asked for."""
+    source: ModelSource
+    folder: Path
+    family: Literal["bert", "qwen3"]
+    architecture: str
+    """``architectures[0]`` of config.json."""
+    config: ArchitectureConfig
+    pooling: PoolingConfig
+    prompts: Prompts
+    tokenizer: TokenizerFiles
+    max_tokens: int
+    """Longest sequence, special tokens included: the smaller of max_seq_length
+    (sentence_bert_config.json) and max_position_embeddings."""
+    tensors: Mapping[str, TensorInfo]
+    stored_names: Mapping[str, str]
+    quantizer: Literal["none", "pplx"] = "none"
+    """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""

@@ -1,0 +1,37 @@
+"""What a replica says of the model it serves; what Ivy needs to check requests without a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Facts of one loaded model.
+
+    Attributes:
+        name: the name it was asked for by, e.g. ``sentence-transformers/all-MiniLM-L6-v2``.
+        task: ``embed`` (later also ``score``).
+        architecture: family in the registry, e.g. ``bert``.
+        dimensions: native width of a row.
+        max_tokens: longest sequence the model takes, special tokens included.
+        vocab_size: token ids are 0 to vocab_size - 1.
+        pooling: ``mean``, ``cls`` or ``last``.
+        normalize: whether rows are L2-normalised when a request does not say.
+        dtype: compute type, e.g. ``float32``.
+        device: e.g. ``cpu`` or ``cuda:0``.
+        fingerprint: short hash over weights, configuration, pooling, normalisation and compute
+            dtype; two replicas with the same fingerprint give the same vectors.
+    """
+
+    name: str
+    task: str
+    architecture: str
+    dimensions: int
+    max_tokens: int
+    vocab_size: int
+    pooling: str
+    normalize: bool
+    dtype: str
+    device: str
+    fingerprint: str

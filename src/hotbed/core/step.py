@@ -1,0 +1,78 @@
+"""The contract between whoever batches (Tulip, the Embedder) and whoever computes (ROSE, fakes)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotbed.core.model_info import ModelInfo
+from hotbed.core.output import OutputSegment
+from hotbed.core.ragged import RaggedBatch
+
+
+class EngineDeadError(Exception):
+    """The device or the engine is gone for good: no later step can succeed in this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step computed.
+
+    Attributes:
+        rows: one C-contiguous array [sequences of the segment, row width] of the segment's dtype
+            for each segment, in order. The caller owns the memory.
+        finite: bool [S]; False where a sequence's row held NaN or infinity before quantisation.
+            Such a row must never be sent.
+    """
+
+    rows: list[NDArray[Any]]
+    finite: NDArray[np.bool_]
+
+
+class PendingStep(Protocol):
+    """A step that was enqueued: a LazyTensor in ROSE."""
+
+    def ready(self) -> bool:
+        """Whether `wait` would return at once."""
+        ...
+
+    def wait(self) -> StepResult:
+        """Block until the step is done, with the GIL released; raises what the step raised."""
+        ...
+
+    def __await__(self) -> Generator[Any, None, StepResult]:
+        """The same for asyncio; never blocks the event loop."""
+        ...
+
+
+class Engine(Protocol):
+    """One loaded model on one device."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """Facts of the loaded model."""
+        ...
+
+    def step(self, batch: RaggedBatch, segments: Sequence[OutputSegment]) -> PendingStep:
+        """Enqueue one ragged batch and return at once, without waiting for the device.
+
+        Args:
+            batch: S >= 1 sequences, each of 1 to `info.max_tokens` tokens with ids below
+                `info.vocab_size` (already checked by the caller).
+            segments: cover 0 to S without gap or overlap, in order.
+
+        Raises:
+            EngineDeadError: no later step can succeed. A step's own failure (out of memory, a
+                fault in the model) is raised by the PendingStep instead.
+
+        Called from one thread only. Steps run in the order of the calls.
+        """
+        ...
+
+    def close(self) -> None:
+        """Finish what runs, free the device; later steps raise EngineDeadError."""
+        ...

@@ -1,0 +1,1 @@
+"""ROSE, the engine: one call, step(). Does not know there is a network."""

@@ -1,0 +1,1 @@
+"""Ragged attention backends behind one contract."""

@@ -1,0 +1,1 @@
+"""Layers over packed tokens; no padding anywhere."""

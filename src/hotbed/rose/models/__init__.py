@@ -1,0 +1,1 @@
+"""One readable page a model family, written over hotbed.rose.layers."""

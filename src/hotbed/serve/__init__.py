@@ -1,0 +1,1 @@
+"""One machine: starts and watches Ivy workers and Tulip replicas."""

@@ -1,0 +1,1 @@
+"""Tokenising, templates, truncation and splitting: pure functions over token arrays. No torch."""

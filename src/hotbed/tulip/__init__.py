@@ -1,0 +1,1 @@
+"""Tulip, the gRPC server: first come, first served batching by token count."""

@@ -1,0 +1,186 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Dtype(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FLOAT32: _ClassVar[Dtype]
+    FLOAT16: _ClassVar[Dtype]
+    INT8: _ClassVar[Dtype]
+    BINARY: _ClassVar[Dtype]
+    UBINARY: _ClassVar[Dtype]
+
+class Normalize(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MODEL_DEFAULT: _ClassVar[Normalize]
+    YES: _ClassVar[Normalize]
+    NO: _ClassVar[Normalize]
+FLOAT32: Dtype
+FLOAT16: Dtype
+INT8: Dtype
+BINARY: Dtype
+UBINARY: Dtype
+MODEL_DEFAULT: Normalize
+YES: Normalize
+NO: Normalize
+
+class Ragged(_message.Message):
+    __slots__ = ("token_ids", "lengths")
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    token_ids: bytes
+    lengths: bytes
+    def __init__(self, token_ids: _Optional[bytes] = ..., lengths: _Optional[bytes] = ...) -> None: ...
+
+class Output(_message.Message):
+    __slots__ = ("dimensions", "dtype", "normalize")
+    DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    NORMALIZE_FIELD_NUMBER: _ClassVar[int]
+    dimensions: int
+    dtype: Dtype
+    normalize: Normalize
+    def __init__(self, dimensions: _Optional[int] = ..., dtype: _Optional[_Union[Dtype, str]] = ..., normalize: _Optional[_Union[Normalize, str]] = ...) -> None: ...
+
+class Timings(_message.Message):
+    __slots__ = ("queue_us", "device_us", "total_us")
+    QUEUE_US_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_US_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_US_FIELD_NUMBER: _ClassVar[int]
+    queue_us: int
+    device_us: int
+    total_us: int
+    def __init__(self, queue_us: _Optional[int] = ..., device_us: _Optional[int] = ..., total_us: _Optional[int] = ...) -> None: ...
+
+class Rows(_message.Message):
+    __slots__ = ("data", "count", "width", "dtype", "timings", "fingerprint")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    count: int
+    width: int
+    dtype: Dtype
+    timings: Timings
+    fingerprint: str
+    def __init__(self, data: _Optional[bytes] = ..., count: _Optional[int] = ..., width: _Optional[int] = ..., dtype: _Optional[_Union[Dtype, str]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., fingerprint: _Optional[str] = ...) -> None: ...
+
+class Error(_message.Message):
+    __slots__ = ("code", "message", "param", "retry_after_ms")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PARAM_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    message: str
+    param: str
+    retry_after_ms: int
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., param: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+
+class Item(_message.Message):
+    __slots__ = ("id", "batch", "output", "timeout_ms")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    batch: Ragged
+    output: Output
+    timeout_ms: int
+    def __init__(self, id: _Optional[int] = ..., batch: _Optional[_Union[Ragged, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class StreamRequest(_message.Message):
+    __slots__ = ("items", "cancel")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Item]
+    cancel: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, items: _Optional[_Iterable[_Union[Item, _Mapping]]] = ..., cancel: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ItemResult(_message.Message):
+    __slots__ = ("id", "rows", "error")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    rows: Rows
+    error: Error
+    def __init__(self, id: _Optional[int] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class StreamReply(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[ItemResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[ItemResult, _Mapping]]] = ...) -> None: ...
+
+class EmbedRequest(_message.Message):
+    __slots__ = ("batch", "output")
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    batch: Ragged
+    output: Output
+    def __init__(self, batch: _Optional[_Union[Ragged, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ...) -> None: ...
+
+class EmbedReply(_message.Message):
+    __slots__ = ("rows",)
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    rows: Rows
+    def __init__(self, rows: _Optional[_Union[Rows, _Mapping]] = ...) -> None: ...
+
+class InfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class InfoReply(_message.Message):
+    __slots__ = ("model", "task", "architecture", "dimensions", "max_tokens", "vocab_size", "pooling", "normalize", "dtype", "device", "fingerprint", "limits", "version")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
+    DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    POOLING_FIELD_NUMBER: _ClassVar[int]
+    NORMALIZE_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    task: str
+    architecture: str
+    dimensions: int
+    max_tokens: int
+    vocab_size: int
+    pooling: str
+    normalize: bool
+    dtype: str
+    device: str
+    fingerprint: str
+    limits: Limits
+    version: str
+    def __init__(self, model: _Optional[str] = ..., task: _Optional[str] = ..., architecture: _Optional[str] = ..., dimensions: _Optional[int] = ..., max_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., pooling: _Optional[str] = ..., normalize: _Optional[bool] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., fingerprint: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., version: _Optional[str] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ("max_step_tokens", "max_step_sequences", "max_queue_tokens", "max_item_sequences", "max_item_tokens", "max_stream_items")
+    MAX_STEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_STEP_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    MAX_QUEUE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ITEM_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    MAX_ITEM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_STREAM_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    max_step_tokens: int
+    max_step_sequences: int
+    max_queue_tokens: int
+    max_item_sequences: int
+    max_item_tokens: int
+    max_stream_items: int
+    def __init__(self, max_step_tokens: _Optional[int] = ..., max_step_sequences: _Optional[int] = ..., max_queue_tokens: _Optional[int] = ..., max_item_sequences: _Optional[int] = ..., max_item_tokens: _Optional[int] = ..., max_stream_items: _Optional[int] = ...) -> None: ...
