@@ -8,25 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 Pooling = Literal["mean", "cls", "last"]
+Quantizer = Literal["none", "pplx"]
+"""``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
 ModelSource = Literal["folder", "package", "hub"]
+_Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of a BERT encoder's config.json that the model uses."""
 
-    vocab_size: int
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    intermediate_size: int
-    max_position_embeddings: int
-    type_vocab_size: int = 2
-    layer_norm_eps: float = 1e-12
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    intermediate_size: _Count
+    max_position_embeddings: _Count
+    type_vocab_size: _Count = 2
+    layer_norm_eps: _Positive = 1e-12
     hidden_act: str = "gelu"
 
     @property
@@ -40,16 +44,16 @@ class Qwen3Config(msgspec.Struct, frozen=True, kw_only=True):
     `head_dim` is a field of its own: hidden_size / num_attention_heads is wrong for Qwen3 4B.
     """
 
-    vocab_size: int
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    intermediate_size: int
-    max_position_embeddings: int
-    rms_norm_eps: float = 1e-6
-    rope_theta: float = 1_000_000.0
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    num_key_value_heads: _Count
+    head_dim: _Count
+    intermediate_size: _Count
+    max_position_embeddings: _Count
+    rms_norm_eps: _Positive = 1e-6
+    rope_theta: _Positive = 1_000_000.0
     hidden_act: str = "silu"
     is_causal: bool = True
 
@@ -92,6 +96,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     `tensors` has names with the root prefix (``model.``, ``bert.``, …) already taken off, so that a
     model's name map needs one form only; `stored_names` maps them back to the names in the files.
+    Both are empty if the model was loaded without its weights.
     """
 
     name: str
@@ -106,9 +111,9 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     prompts: Prompts
     tokenizer: TokenizerFiles
     max_tokens: int
-    """Longest sequence, special tokens included: the smaller of max_seq_length
-    (sentence_bert_config.json) and max_position_embeddings."""
+    """Longest sequence, special tokens included: the smallest of max_seq_length
+    (sentence_bert_config.json), max_position_embeddings and the tokenizer's model_max_length."""
     tensors: Mapping[str, TensorInfo]
     stored_names: Mapping[str, str]
-    quantizer: Literal["none", "pplx"] = "none"
-    """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
+    quantizer: Quantizer = "none"
+    """The model's own recipe for int8 rows."""

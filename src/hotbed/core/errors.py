@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import enum
+import re
+
+_INPUT_INDEX = re.compile(r"input\[(\d+)\]")
 
 
 class ErrorCode(enum.Enum):
@@ -66,3 +69,20 @@ def _rebuild(
 def invalid(message: str, param: str | None = None) -> HotbedError:
     """Shorthand for the commonest error: INVALID_INPUT with the field at fault."""
     return HotbedError(ErrorCode.INVALID_INPUT, message, param=param)
+
+
+def shift_input_index(error: HotbedError, first: int) -> HotbedError:
+    """The error with every ``input[i]`` as ``input[i + first]``.
+
+    For whoever hands a long list on in pieces: a person must read the index in the whole list.
+    """
+
+    def shift(match: re.Match[str]) -> str:
+        return f"input[{int(match[1]) + first}]"
+
+    return HotbedError(
+        error.code,
+        _INPUT_INDEX.sub(shift, error.message),
+        param=None if error.param is None else _INPUT_INDEX.sub(shift, error.param),
+        retry_after_s=error.retry_after_s,
+    )

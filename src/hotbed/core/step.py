@@ -57,6 +57,11 @@ class Engine(Protocol):
         """Facts of the loaded model."""
         ...
 
+    @property
+    def default_step_tokens(self) -> int:
+        """Token budget of a step that suits model and device, where no setting says otherwise."""
+        ...
+
     def step(self, batch: RaggedBatch, segments: Sequence[OutputSegment]) -> PendingStep:
         """Enqueue one ragged batch and return at once, without waiting for the device.
 

@@ -1,0 +1,83 @@
+"""From a model's name to its `Checkpoint`: found, read and checked, without its tensors' bytes."""
+
+from __future__ import annotations
+
+import logging
+
+from hotbed.checkpoint.config import read_config
+from hotbed.checkpoint.folder import ModelFolder
+from hotbed.checkpoint.modules import read_modules
+from hotbed.checkpoint.records import Checkpoint, TokenizerFiles
+from hotbed.checkpoint.resolve import resolve
+from hotbed.checkpoint.root_prefix import strip_root_prefix
+from hotbed.checkpoint.safetensors_index import read_tensors
+from hotbed.checkpoint.sentence_transformers import (
+    check_transformer,
+    read_max_tokens,
+    read_pooling,
+    read_prompts,
+)
+
+_TOKENIZER_FILE = "tokenizer.json"
+_log = logging.getLogger(__name__)
+
+
+def load_checkpoint(
+    name: str,
+    *,
+    revision: str | None = None,
+    offline: bool | None = None,
+    weights: bool = True,
+) -> Checkpoint:
+    """Find and read a model.
+
+    Args:
+        name: a folder, a model of an installed package, or a hub name.
+        revision: branch, tag or commit on the hub.
+        offline: True makes no network call; None does what ``HF_HUB_OFFLINE`` says.
+        weights: False reads (and downloads) all but the weights, for who only needs the tokenizer,
+            the prompts and the limits; `tensors` is then empty.
+
+    Raises:
+        HotbedError: MODEL_NOT_FOUND or UNAVAILABLE from the search; INVALID_INPUT naming the file
+            and field that are missing or not supported.
+    """
+    folder = resolve(name, revision=revision, offline=offline, weights=weights)
+    modules = read_modules(folder)
+    transformer = folder.sub(modules[0].path) if modules else folder
+    architecture = read_config(transformer)
+    check_transformer(transformer)
+    pooling = read_pooling(folder, modules, architecture)
+    if modules is None:
+        _log.warning(
+            "%s has no modules.json: %s pooling, not normalised, as sentence-transformers would",
+            name,
+            pooling.pooling,
+        )
+    tensors = read_tensors(transformer) if weights else {}
+    stored_names = strip_root_prefix(tensors, architecture.family) if weights else {}
+    return Checkpoint(
+        name=name,
+        source=folder.source,
+        folder=folder.path,
+        family=architecture.family,
+        architecture=architecture.name,
+        config=architecture.config,
+        pooling=pooling,
+        prompts=read_prompts(folder),
+        tokenizer=_tokenizer_files(transformer),
+        max_tokens=read_max_tokens(transformer, architecture),
+        tensors={short: tensors[stored] for short, stored in stored_names.items()},
+        stored_names=stored_names,
+        quantizer=architecture.quantizer,
+    )
+
+
+def _tokenizer_files(folder: ModelFolder) -> TokenizerFiles:
+    if not folder.has(_TOKENIZER_FILE):
+        raise folder.missing(
+            _TOKENIZER_FILE,
+            "vocab.txt, merges.txt or a SentencePiece file alone is not enough. transformers'"
+            " AutoTokenizer.from_pretrained(folder).save_pretrained(folder) writes it",
+        )
+    return TokenizerFiles(tokenizer_json=folder.path / _TOKENIZER_FILE)

@@ -1,0 +1,83 @@
+"""modules.json: the chain of sentence-transformers modules that makes the vectors.
+
+Every module is run or refused. A module that is left out silently gives vectors that look right and
+have nothing to do with the model's (a Dense layer's absence: cosine near 0).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hotbed.checkpoint.folder import ModelFolder, read_json
+from hotbed.core.errors import invalid
+
+MODULES_FILE = "modules.json"
+_SUPPORTED = ("Transformer", "Pooling", "Normalize", "FlexibleQuantizer")
+_CHAINS = (
+    ("Transformer", "Pooling"),
+    ("Transformer", "Pooling", "Normalize"),
+    ("Transformer", "Pooling", "FlexibleQuantizer"),
+    ("Transformer", "Pooling", "Normalize", "FlexibleQuantizer"),
+)
+
+
+class Module(msgspec.Struct, frozen=True):
+    """One entry: `kind` is the last component of the type, the same in every version's spelling."""
+
+    kind: str
+    type: str
+    path: str
+
+
+def read_modules(folder: ModelFolder) -> tuple[Module, ...] | None:
+    """The chain of modules; None if the folder has no modules.json (a bare model).
+
+    Raises:
+        HotbedError: INVALID_INPUT naming the module type that is not supported, or the chain if
+            its order is not Transformer, Pooling[, Normalize][, FlexibleQuantizer].
+    """
+    if not folder.has(MODULES_FILE):
+        return None
+    path = folder.path / MODULES_FILE
+    entries: Any = read_json(path)
+    if not isinstance(entries, list) or not all(_is_entry(e) for e in entries):
+        raise invalid(
+            f"{path}: expected a list of objects with a type and a path", param=MODULES_FILE
+        )
+    modules = tuple(
+        Module(kind=e["type"].rsplit(".", 1)[-1], type=e["type"], path=e["path"]) for e in entries
+    )
+    for module in modules:
+        if module.kind not in _SUPPORTED:
+            raise invalid(
+                f"{path}: module type {module.type!r} is not supported, and leaving it out would"
+                f" give other vectors; supported: {', '.join(_SUPPORTED)}",
+                param=MODULES_FILE,
+            )
+    kinds = tuple(module.kind for module in modules)
+    if kinds not in _CHAINS:
+        raise invalid(
+            f"{path}: the modules are {' -> '.join(kinds) or 'none'}; supported:"
+            " Transformer -> Pooling [-> Normalize] [-> FlexibleQuantizer]",
+            param=MODULES_FILE,
+        )
+    return modules
+
+
+def transformer_path(folder: ModelFolder) -> str:
+    """Where in the folder the transformer's own files lie, with slashes; empty for the root."""
+    modules = read_modules(folder)
+    if modules is None:
+        return ""
+    inside = folder.sub(modules[0].path).path.relative_to(folder.path).as_posix()
+    return "" if inside == "." else inside
+
+
+def _is_entry(entry: object) -> bool:
+    return (
+        isinstance(entry, dict)
+        and isinstance(entry.get("type"), str)
+        and isinstance(entry.get("path"), str)
+    )

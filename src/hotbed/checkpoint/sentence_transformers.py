@@ -1,0 +1,166 @@
+"""What the sentence-transformers files say: pooling, normalisation, prompts, length limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hotbed.checkpoint.config import Architecture
+from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
+from hotbed.checkpoint.modules import Module
+from hotbed.checkpoint.records import Pooling, PoolingConfig, Prompts
+from hotbed.core.errors import invalid
+
+_PROMPTS_FILE = "config_sentence_transformers.json"
+_TRANSFORMER_FILE = "sentence_bert_config.json"
+_TRANSFORMER_FIELDS = {
+    "transformer_task": "feature-extraction",
+    "module_output_name": "token_embeddings",
+}
+_LIMITS = (
+    (_TRANSFORMER_FILE, "max_seq_length"),
+    ("tokenizer_config.json", "model_max_length"),
+)
+
+_FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_POOLINGS: dict[str, Pooling] = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
+
+
+def read_pooling(
+    folder: ModelFolder, modules: tuple[Module, ...] | None, architecture: Architecture
+) -> PoolingConfig:
+    """Pooling and normalisation.
+
+    A bare model (no modules.json) gets what sentence-transformers gives it: the last token for a
+    causal ``…ForCausalLM``, else the mean, and no normalisation.
+
+    Raises:
+        HotbedError: INVALID_INPUT naming the pooling mode that is not supported, or the width that
+            is not the model's.
+    """
+    if modules is None:
+        last = architecture.is_causal and architecture.name.endswith("ForCausalLM")
+        return PoolingConfig(pooling="last" if last else "mean", normalize=False)
+    chain = {module.kind: module for module in modules}
+    if "FlexibleQuantizer" in chain and architecture.quantizer != "pplx":
+        raise invalid(
+            f"modules.json of {folder.name!r}: {chain['FlexibleQuantizer'].type} is supported for"
+            " pplx-embed models only",
+            param="modules.json",
+        )
+    path = folder.sub(chain["Pooling"].path).file("config.json")
+    raw = read_json_object(path)
+    modes = _pooling_modes(raw)
+    if len(modes) != 1 or modes[0] not in _POOLINGS:
+        value = modes[0] if len(modes) == 1 else modes
+        raise unsupported(path, "pooling_mode", value, tuple(_POOLINGS))
+    width = raw.get("embedding_dimension", raw.get("word_embedding_dimension"))
+    if width is not None and width != architecture.config.hidden_size:
+        raise invalid(
+            f"{path}: word_embedding_dimension is {width}, the model's hidden_size"
+            f" {architecture.config.hidden_size}",
+            param="word_embedding_dimension",
+        )
+    if raw.get("include_prompt", True) is not True and any(read_prompts(folder).by_name.values()):
+        raise invalid(
+            f"{path}: include_prompt is false, but the model has prompts; Hotbed always pools over"
+            " the prompt's tokens too, which would give other vectors",
+            param="include_prompt",
+        )
+    return PoolingConfig(pooling=_POOLINGS[modes[0]], normalize="Normalize" in chain)
+
+
+def _pooling_modes(raw: dict[str, Any]) -> list[str]:
+    """The modes that are on, from the newer string or list form or the older flags.
+
+    No key at all means mean, as in sentence-transformers.
+    """
+    mode = raw.get("pooling_mode")
+    if isinstance(mode, str):
+        return [mode]
+    if isinstance(mode, list):
+        return [str(m) for m in mode]
+    return [name for flag, name in _FLAGS.items() if raw.get(flag)] or ["mean"]
+
+
+def read_prompts(folder: ModelFolder) -> Prompts:
+    """Prompts by name, with the default's name.
+
+    Raises:
+        HotbedError: INVALID_INPUT if they are not strings, if the default has no prompt, or if the
+            folder says that it is not an embedding model.
+    """
+    if not folder.has(_PROMPTS_FILE):
+        return Prompts()
+    path = folder.path / _PROMPTS_FILE
+    raw = read_json_object(path)
+    model_type = raw.get("model_type", "SentenceTransformer")
+    if model_type != "SentenceTransformer":
+        raise unsupported(path, "model_type", model_type, ("SentenceTransformer",))
+    default = raw.get("default_prompt_name")
+    try:
+        prompts = msgspec.convert(
+            {"by_name": raw.get("prompts") or {}, "default_name": default}, Prompts
+        )
+    except msgspec.ValidationError as error:
+        raise invalid(f"{path}: prompts: {error}", param="prompts") from error
+    if default is not None and default not in prompts.by_name:
+        known = ", ".join(repr(name) for name in prompts.by_name) or "none"
+        raise invalid(
+            f"{path}: default_prompt_name is {default!r}; the model's prompts are: {known}",
+            param="default_prompt_name",
+        )
+    return prompts
+
+
+def check_transformer(transformer: ModelFolder) -> None:
+    """Refuse a Transformer module that yields anything but the last hidden states.
+
+    Args:
+        transformer: the folder of the Transformer module.
+
+    Raises:
+        HotbedError: INVALID_INPUT naming the field, e.g. the fill-mask task of SPLADE.
+    """
+    if not transformer.has(_TRANSFORMER_FILE):
+        return
+    path = transformer.path / _TRANSFORMER_FILE
+    raw = read_json_object(path)
+    for field, supported in _TRANSFORMER_FIELDS.items():
+        if raw.get(field) not in (None, supported):
+            raise unsupported(path, field, raw[field], (supported,))
+
+
+def read_max_tokens(transformer: ModelFolder, architecture: Architecture) -> int:
+    """Longest sequence, special tokens included: the smallest of the limits that the files state.
+
+    They are max_seq_length, max_position_embeddings, and the tokenizer's model_max_length, which
+    is 1e30 where nobody set it.
+
+    Args:
+        transformer: the folder of the Transformer module.
+        architecture: for max_position_embeddings.
+
+    Raises:
+        HotbedError: INVALID_INPUT naming a limit that is no number or below 1.
+    """
+    limits = [architecture.config.max_position_embeddings]
+    for file, field in _LIMITS:
+        if not transformer.has(file):
+            continue
+        path = transformer.path / file
+        value = read_json_object(path).get(field)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
+            raise invalid(f"{path}: {field} is {value!r}; it must be at least 1", param=field)
+        limits.append(int(min(value, limits[0])))
+    return min(limits)

@@ -1,0 +1,109 @@
+"""A model folder as a whole, and what a person reads when something of it is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hotbed.checkpoint import DEFAULT_MODEL, Checkpoint, load_checkpoint
+from hotbed.checkpoint.records import BertConfig, PoolingConfig, Prompts, Qwen3Config
+from tests.checkpoint.errors import refused
+from tests.support.checkpoints import edit_json, make_bert, make_qwen3
+
+
+@pytest.mark.weights
+def test_the_default_model() -> None:
+    checkpoint = load_checkpoint(DEFAULT_MODEL)
+    assert checkpoint.name == DEFAULT_MODEL
+    assert (checkpoint.source, checkpoint.family) == ("package", "bert")
+    assert checkpoint.config == BertConfig(
+        vocab_size=30522,
+        hidden_size=384,
+        num_hidden_layers=6,
+        num_attention_heads=12,
+        intermediate_size=1536,
+        max_position_embeddings=512,
+    )
+    assert checkpoint.pooling == PoolingConfig(pooling="mean", normalize=True)
+    assert checkpoint.prompts == Prompts()
+    assert checkpoint.max_tokens == 256
+    assert len(checkpoint.tensors) == 104
+    assert checkpoint.tensors["embeddings.word_embeddings.weight"].shape == (30522, 384)
+
+
+def test_a_model_is_named_as_it_was_asked_for(bert_folder: Path) -> None:
+    checkpoint = load_checkpoint(str(bert_folder))
+    assert (checkpoint.name, checkpoint.source) == (str(bert_folder), "folder")
+    assert checkpoint.tokenizer.tokenizer_json == bert_folder / "tokenizer.json"
+
+
+@pytest.mark.parametrize("prefix", ["", "model."])
+@pytest.mark.parametrize("sharded", [False, True])
+def test_every_layout_gives_the_same_names(
+    tmp_path: Path, qwen3_folder: Path, prefix: str, sharded: bool
+) -> None:
+    folder = make_qwen3(tmp_path / "m", prefix=prefix, sharded=sharded)
+    checkpoint = load_checkpoint(str(folder))
+    assert checkpoint.tensors.keys() == load_checkpoint(str(qwen3_folder)).tensors.keys()
+    assert all(checkpoint.stored_names[n] == prefix + n for n in checkpoint.tensors)
+
+
+def test_a_masked_language_model_is_an_embedder_too(tmp_path: Path) -> None:
+    folder = make_bert(tmp_path / "m", prefix="bert.", sentence_transformers=False)
+    edit_json(folder / "config.json", architectures=["BertForMaskedLM"])
+    assert load_checkpoint(str(folder)).architecture == "BertForMaskedLM"
+
+
+def test_a_bidirectional_qwen3(pplx_folder: Path) -> None:
+    checkpoint = load_checkpoint(str(pplx_folder))
+    assert isinstance(checkpoint.config, Qwen3Config)
+    assert (checkpoint.config.is_causal, checkpoint.quantizer) == (False, "pplx")
+    assert checkpoint.pooling == PoolingConfig(pooling="mean", normalize=False)
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        ("config.json", ["config.json is missing"]),
+        ("tokenizer.json", ["tokenizer.json is missing", "vocab.txt", "save_pretrained"]),
+        ("model.safetensors", ["model.safetensors is missing"]),
+        ("1_Pooling/config.json", ["config.json is missing", "1_Pooling"]),
+    ],
+)
+def test_a_missing_file_is_named(tmp_path: Path, missing: str, says: list[str]) -> None:
+    folder = make_bert(tmp_path / "m")
+    (folder / missing).unlink()
+    (folder / "vocab.txt").touch()
+    with refused(str(folder), *says):
+        load_checkpoint(str(folder))
+
+
+def test_an_empty_folder_is_not_a_model(tmp_path: Path) -> None:
+    with refused("config.json is missing", str(tmp_path)):
+        load_checkpoint(str(tmp_path))
+
+
+def test_no_code_of_the_folder_runs(tmp_path: Path) -> None:
+    """A model with code of its own (auto_map) loads by its family, or not at all."""
+    folder = make_qwen3(tmp_path / "m", pplx=True)
+    for name in ("configuration.py", "modeling.py", "st_quantize.py"):
+        (folder / name).write_text("raise SystemExit('code of the folder was run')")
+    edit_json(folder / "config.json", auto_map={"AutoModel": "modeling.PPLXQwen3Model"})
+    assert load_checkpoint(str(folder)).family == "qwen3"
+
+
+def test_without_weights_all_else_is_there(tmp_path: Path) -> None:
+    """What a gateway needs: it must not fetch gigabytes for a tokenizer."""
+    folder = make_bert(tmp_path / "m")
+    whole = load_checkpoint(str(folder))
+    (folder / "model.safetensors").unlink()
+    bare = load_checkpoint(str(folder), weights=False)
+    assert bare == msgspec.structs.replace(whole, tensors={}, stored_names={})
+
+
+def test_the_records_are_frozen(bert_folder: Path) -> None:
+    checkpoint: Checkpoint = load_checkpoint(str(bert_folder))
+    with pytest.raises(AttributeError):
+        checkpoint.max_tokens = 1_000_000  # type: ignore[misc]
