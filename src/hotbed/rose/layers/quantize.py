@@ -1,0 +1,63 @@
+"""From pooled rows to the rows a client asked for, all in fp32: cut, normalise, quantise.
+
+int8, pplx:  clamp(round_half_even(tanh(p) * 127), -128, 127)   (pplx-embed's st_quantize.py)
+int8, other: round_half_even(x / max|x| * 127) for each row; cosine does not see the scale
+bits:        x >= 0, on the unquantised value, eight a byte, most significant first (numpy.packbits)
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hotbed.core.output import OutputDtype, OutputSpec
+
+Quantizer = Literal["none", "pplx"]
+
+# Below any real row's norm, and far above the smallest fp32: an all-zero row stays zero.
+_NORM_EPS = 1e-12
+
+
+def finish(
+    rows_SD: Tensor,
+    spec: OutputSpec,
+    *,
+    normalize: bool,
+    quantizer: Quantizer,
+) -> NDArray[Any]:
+    """Pooled fp32 rows [S, D] to a C-contiguous array [S, row width] of the spec's dtype.
+
+    Args:
+        rows_SD: pooled rows; not written to, but float32 rows may be a view of them.
+        spec: what the client asked for; its dimensions were checked against D.
+        normalize: the model's default, used where the spec does not say.
+        quantizer: the model's own int8 recipe.
+    """
+    x = rows_SD[:, : spec.dimensions] if spec.dimensions else rows_SD
+    if normalize if spec.normalize is None else spec.normalize:
+        x = F.normalize(x, dim=-1, eps=_NORM_EPS)
+    if spec.dtype is OutputDtype.FLOAT32:
+        return x.contiguous().cpu().numpy()
+    if spec.dtype is OutputDtype.FLOAT16:
+        return x.half().contiguous().cpu().numpy()
+    if spec.dtype is OutputDtype.INT8:
+        return _int8(x, quantizer).contiguous().cpu().numpy()
+    packed = np.packbits((x >= 0).cpu().numpy(), axis=-1)
+    if spec.dtype is OutputDtype.UBINARY:
+        return packed
+    return (packed.astype(np.int16) - 128).astype(np.int8)
+
+
+def _int8(x: Tensor, quantizer: Quantizer) -> Tensor:
+    if quantizer == "pplx":
+        scaled = torch.tanh(x) * 127
+    else:
+        largest = x.abs().amax(dim=-1, keepdim=True).clamp_min(_NORM_EPS)
+        scaled = x / largest * 127
+    # Clip before the cast: a cast wraps around.
+    return scaled.round().clamp(-128, 127).to(torch.int8)

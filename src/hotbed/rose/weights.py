@@ -1,0 +1,139 @@
+"""From the tensors in a model's files to the tensors its layers take: names, fusing, dtype.
+
+A model says, for each of its parameters, which stored tensors it is made of (concatenated along
+the first dimension) and the shape of the result. Everything stored must be used or be named as
+unused; everything asked for must be there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from hotbed.checkpoint.records import Checkpoint, TensorInfo
+from hotbed.core.errors import invalid
+
+# Names that old conversions from TensorFlow left in BERT files.
+_OLD_NAMES = ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias"))
+_FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
+_MAX_NAMES_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One tensor a model needs: the stored tensors it is stacked from, and its final shape."""
+
+    sources: tuple[str, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightMap:
+    """All parameters of a model by name, and patterns of stored names it has no use for."""
+
+    parameters: Mapping[str, Parameter]
+    unused: tuple[str, ...] = ()
+
+
+def linear(
+    name: str, sources: tuple[str, ...], shape: tuple[int, int], *, bias: bool
+) -> dict[str, Parameter]:
+    """Parameters ``name.weight`` [out, in] and, with `bias`, ``name.bias`` [out]."""
+    made = {f"{name}.weight": Parameter(tuple(f"{s}.weight" for s in sources), shape)}
+    if bias:
+        made[f"{name}.bias"] = Parameter(tuple(f"{s}.bias" for s in sources), shape[:1])
+    return made
+
+
+def load_weights(
+    checkpoint: Checkpoint, weight_map: WeightMap, *, dtype: torch.dtype, device: torch.device
+) -> dict[str, Tensor]:
+    """Read, fuse, convert and place all parameters.
+
+    Returns:
+        parameter name to tensor of `dtype` on `device`, each of the shape its map says.
+
+    Raises:
+        HotbedError: INVALID_INPUT naming missing and surplus tensors, or one of a wrong shape or
+            type.
+    """
+    stored = {_current_name(name): name for name in checkpoint.tensors}
+    _check_names(stored, weight_map)
+    tensors: dict[str, Tensor] = {}
+    with _Files() as files:
+        for name, parameter in weight_map.parameters.items():
+            parts = []
+            for source in parameter.sources:
+                key = stored[source]
+                info = checkpoint.tensors[key]
+                _check_dtype(source, info)
+                parts.append(files.read(info, checkpoint.stored_names[key]).to(dtype))
+            tensor = parts[0] if len(parts) == 1 else torch.cat(parts)
+            if tuple(tensor.shape) != parameter.shape:
+                raise invalid(
+                    f"{' + '.join(parameter.sources)} has shape {list(tensor.shape)}, "
+                    f"config.json asks for {list(parameter.shape)}"
+                )
+            # clone: the file's mapping must not outlive the load.
+            placed = tensor.to(device)
+            tensors[name] = placed.clone() if placed.data_ptr() == parts[0].data_ptr() else placed
+    return tensors
+
+
+class _Files:
+    """Keeps each safetensors file open once while its tensors are read."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, safe_open] = {}
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._open.clear()
+
+    def read(self, info: TensorInfo, stored_name: str) -> Tensor:
+        path = str(info.file)
+        if path not in self._open:
+            self._open[path] = safe_open(path, framework="pt", device="cpu")
+        tensor: Tensor = self._open[path].get_tensor(stored_name)
+        return tensor
+
+
+def _current_name(name: str) -> str:
+    for old, new in _OLD_NAMES:
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
+
+
+def _check_names(stored: Mapping[str, str], weight_map: WeightMap) -> None:
+    needed = {s for p in weight_map.parameters.values() for s in p.sources}
+    missing = sorted(needed - stored.keys())
+    unused = [re.compile(pattern) for pattern in weight_map.unused]
+    surplus = sorted(n for n in stored.keys() - needed if not any(u.fullmatch(n) for u in unused))
+    problems = [
+        f"{len(names)} {kind}: {_shown(names)}"
+        for kind, names in (("missing", missing), ("not known to the model", surplus))
+        if names
+    ]
+    if problems:
+        raise invalid(f"the weight files do not fit config.json; tensors {'; '.join(problems)}")
+
+
+def _shown(names: Iterable[str]) -> str:
+    names = list(names)
+    rest = len(names) - _MAX_NAMES_SHOWN
+    return ", ".join(names[:_MAX_NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _check_dtype(name: str, info: TensorInfo) -> None:
+    if info.dtype not in _FLOAT_DTYPES:
+        raise invalid(
+            f"tensor {name} is stored as {info.dtype}; supported are {', '.join(_FLOAT_DTYPES)}"
+        )

@@ -1,0 +1,92 @@
+"""ROSE against `transformers` in fp32 on seeded random checkpoints.
+
+Tolerance: two layers of fp32 with unit-scale states; a different order of the sums moves a row by
+about 1e-6 of its norm. A wrong mask, position, scale or norm moves it by more than 1e-2 (the last
+test holds that).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel
+
+from hotbed.checkpoint.load import load_checkpoint
+from hotbed.core.output import OutputSegment, OutputSpec
+from hotbed.core.ragged import RaggedBatch
+from hotbed.rose.engine import RoseEngine
+from tests.support.checkpoints import make_bert, make_qwen3
+
+MIN_COSINE = 0.999999
+MAX_RELATIVE_ERROR = 1e-4
+
+MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "bert mean": (make_bert, {"pooling": "mean"}),
+    "bert cls": (make_bert, {"pooling": "cls"}),
+    "bert gelu_new": (make_bert, {"hidden_act": "gelu_new"}),
+    "bert relu": (make_bert, {"hidden_act": "relu"}),
+    "qwen3 causal last": (make_qwen3, {"causal": True}),
+    "qwen3 bidirectional mean": (make_qwen3, {"causal": False}),
+    "qwen3 head dim 128": (make_qwen3, {"head_dim": 128, "layers": 1}),
+}
+
+
+def _reference(folder: Path, sequences: list[np.ndarray], pooling: str) -> np.ndarray:
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    rows = []
+    with torch.inference_mode():
+        for ids in sequences:
+            states = model(input_ids=torch.from_numpy(ids)[None]).last_hidden_state[0]
+            pooled = {"mean": states.mean(0), "cls": states[0], "last": states[-1]}[pooling]
+            rows.append(pooled.numpy())
+    return np.stack(rows)
+
+
+def _close(got: np.ndarray, expected: np.ndarray) -> bool:
+    cosine = (got * expected).sum(1) / (
+        np.linalg.norm(got, axis=1) * np.linalg.norm(expected, axis=1)
+    )
+    error = np.linalg.norm(got - expected, axis=1) / np.linalg.norm(expected, axis=1)
+    return bool(cosine.min() >= MIN_COSINE and error.max() <= MAX_RELATIVE_ERROR)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_equal_transformers(name: str, tmp_path: Path) -> None:
+    make, options = MODELS[name]
+    folder = make(tmp_path / "m", **options)
+    checkpoint = load_checkpoint(str(folder))
+    engine = RoseEngine.load(checkpoint, num_threads=1)
+    limit = engine.info.max_tokens
+    random = np.random.default_rng(0)
+    sequences = [
+        random.integers(0, engine.info.vocab_size, n)
+        for n in (1, 2, limit - 1, limit, 17, 17, limit // 2, 1)
+    ]
+    expected = _reference(folder, sequences, engine.info.pooling)
+    raw = OutputSpec(normalize=False)
+
+    def rows(some: list[np.ndarray]) -> np.ndarray:
+        batch = RaggedBatch.from_sequences(some)
+        return engine.step(batch, [OutputSegment(0, len(some), raw)]).wait().rows[0]
+
+    assert _close(rows(sequences), expected), "in a mixed batch"
+    assert _close(np.concatenate([rows([s]) for s in sequences]), expected), "alone"
+    engine.close()
+
+
+@pytest.mark.parametrize("make", [make_bert, make_qwen3], ids=["bert", "qwen3"])
+def test_the_tolerance_would_catch_a_wrong_model(make: Any, tmp_path: Path) -> None:
+    """One layer fewer, or another mask, is far outside what the parity test allows."""
+    folder = make(tmp_path / "right")
+    other = (
+        make_qwen3(tmp_path / "wrong", causal=False, pooling="last")
+        if make is make_qwen3
+        else make_bert(tmp_path / "wrong", layers=1)
+    )
+    sequences = [np.arange(1, 20)]
+    right, wrong = (_reference(f, sequences, "last") for f in (folder, other))
+    assert not _close(wrong, right)
