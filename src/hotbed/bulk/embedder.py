@@ -1,0 +1,240 @@
+"""The Python API: texts in, one array out, in this process and without a server."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from hotbed.checkpoint.load import load_checkpoint
+from hotbed.core.defaults import DEFAULT_MODEL
+from hotbed.core.errors import ErrorCode, HotbedError, invalid, shift_input_index
+from hotbed.core.model_info import ModelInfo
+from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
+from hotbed.core.ragged import RaggedBatch
+from hotbed.rose.engine import RoseEngine
+from hotbed.rose.lazy_tensor import LazyTensor
+from hotbed.text.prompts import resolve_prompt
+from hotbed.text.split import split
+from hotbed.text.tokenizer import EncodeOptions, Tokenizer
+
+# Texts tokenised and sorted by length at a time: enough for full steps of near-equal lengths, and
+# a bound on what lies in memory besides the result.
+_WINDOW_TEXTS = 4096
+_STEPS_IN_FLIGHT = 2
+_PROGRESS_FROM_TEXTS = 1000
+
+
+class Embedder:
+    """One embedding model in this process.
+
+    >>> with Embedder() as embedder:
+    ...     rows = embedder.embed(["a first text", "a second one"])
+
+    Args:
+        model: local folder, installed package or hub name of the model.
+        device: ``cpu``.
+        dtype: type of the compute: ``auto`` (float32 on a CPU), ``float32``, ``bfloat16``.
+        num_threads: CPU threads; None takes torch's default.
+        offline: True forbids network calls; None follows ``HF_HUB_OFFLINE``.
+        fast_tokenizers: ``auto`` uses an installed fast tokenizer that passes its self-check.
+
+    Raises:
+        HotbedError: the model cannot be found, read or run; the message says what is wrong.
+    """
+
+    def __init__(
+        self,
+        model: str = DEFAULT_MODEL,
+        *,
+        device: str = "cpu",
+        dtype: str = "auto",
+        num_threads: int | None = None,
+        offline: bool | None = None,
+        fast_tokenizers: Literal["auto", "off"] = "auto",
+    ) -> None:
+        checkpoint = load_checkpoint(model, offline=offline)
+        self._prompts = checkpoint.prompts
+        self._engine = RoseEngine.load(
+            checkpoint, device=device, dtype=dtype, num_threads=num_threads
+        )
+        self._tokenizer = Tokenizer.load(
+            checkpoint.tokenizer,
+            max_tokens=checkpoint.max_tokens,
+            vocab_size=self.info.vocab_size,
+            fast=fast_tokenizers,
+        )
+
+    @property
+    def info(self) -> ModelInfo:
+        """Dimensions, limits and fingerprint of the model."""
+        return self._engine.info
+
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        input_type: Literal["query", "document"] | None = None,
+        prompt_name: str | None = None,
+        dimensions: int | None = None,
+        output_dtype: str = "float32",
+        normalize: bool | None = None,
+        truncate: bool = False,
+        truncation_side: Literal["left", "right"] = "right",
+        show_progress: bool | None = None,
+    ) -> NDArray[Any]:
+        """Embed texts.
+
+        Args:
+            texts: one text or several; none of them empty or white space only.
+            input_type: picks the model's query or document prompt, if it has one.
+            prompt_name: picks a prompt of the model by name.
+            dimensions: leading dimensions to keep, 1 to `info.dimensions`; None keeps all.
+            output_dtype: ``float32``, ``float16``, ``int8``, ``binary`` or ``ubinary``; the last
+                two pack eight dimensions a byte.
+            normalize: L2-normalise the rows; None does what the model's files say.
+            truncate: cut texts longer than `info.max_tokens` instead of refusing them.
+            truncation_side: the end that is cut.
+            show_progress: a bar on stderr; None shows it on a terminal from 1,000 texts on.
+
+        Returns:
+            [row width] for one text, [texts, row width] for a sequence, in the order given.
+
+        Raises:
+            HotbedError: INVALID_INPUT naming the text's index, or the argument, and the limit;
+                INTERNAL if the model gave a non-finite row.
+        """
+        if isinstance(texts, str):
+            rows: NDArray[Any] = self.embed(
+                [texts],
+                input_type=input_type,
+                prompt_name=prompt_name,
+                dimensions=dimensions,
+                output_dtype=output_dtype,
+                normalize=normalize,
+                truncate=truncate,
+                truncation_side=truncation_side,
+                show_progress=False,
+            )[0]
+            return rows
+        spec = self._spec(dimensions, output_dtype, normalize)
+        options = EncodeOptions(
+            prefix=resolve_prompt(self._prompts, prompt_name=prompt_name, input_type=input_type),
+            truncate=truncate,
+            truncation_side=truncation_side,
+        )
+        result = np.empty(
+            (len(texts), spec.row_width(self.info.dimensions)), dtype=spec.dtype.numpy
+        )
+        if show_progress is None:
+            show_progress = len(texts) >= _PROGRESS_FROM_TEXTS and sys.stderr.isatty()
+        with _progress(len(texts), shown=show_progress) as advance:
+            for start, batch in self._tokenized(texts, options):
+                self._embed_window(batch, start, spec, result, advance)
+        return result
+
+    def _spec(self, dimensions: int | None, dtype: str, normalize: bool | None) -> OutputSpec:
+        try:
+            output_dtype = OutputDtype(dtype)
+        except ValueError:
+            names = ", ".join(member.value for member in OutputDtype)
+            raise invalid(f"output_dtype must be one of {names}", "output_dtype") from None
+        native = self.info.dimensions
+        if dimensions is not None and not 1 <= dimensions <= native:
+            raise invalid(f"dimensions must be 1 to {native}, got {dimensions}", "dimensions")
+        if output_dtype.is_packed and (dimensions or native) % 8:
+            raise invalid("dimensions must be a multiple of 8 for packed bits", "dimensions")
+        return OutputSpec(dimensions or 0, output_dtype, normalize)
+
+    def _tokenized(
+        self, texts: Sequence[str], options: EncodeOptions
+    ) -> Iterator[tuple[int, RaggedBatch]]:
+        """(index of its first text, batch) a window; the next is tokenised while one computes."""
+
+        def encode(start: int) -> RaggedBatch:
+            window = texts[start : start + _WINDOW_TEXTS]
+            try:
+                return self._tokenizer.encode(window, options).batch
+            except HotbedError as error:
+                raise shift_input_index(error, start) from None
+
+        with ThreadPoolExecutor(1, thread_name_prefix="tokenize") as pool:
+            ahead = pool.submit(encode, 0) if texts else None
+            for start in range(0, len(texts), _WINDOW_TEXTS):
+                assert ahead is not None, "a window was not submitted: a bug"
+                batch = ahead.result()
+                if start + _WINDOW_TEXTS < len(texts):
+                    ahead = pool.submit(encode, start + _WINDOW_TEXTS)
+                yield start, batch
+
+    def _embed_window(
+        self,
+        batch: RaggedBatch,
+        first_index: int,
+        spec: OutputSpec,
+        result: NDArray[Any],
+        advance: Callable[[int], None],
+    ) -> None:
+        """Embed one window; its rows go to result[first_index:], longest sequences first."""
+        order = np.argsort(-batch.lengths, kind="stable")
+        budget = self._engine.default_step_tokens
+        chunks = split(batch.lengths[order], max_tokens=budget, max_sequences=budget)
+        in_flight: deque[tuple[NDArray[np.intp], LazyTensor]] = deque()
+
+        def collect() -> None:
+            rows_of, pending = in_flight.popleft()
+            done = pending.wait()
+            if not done.finite.all():
+                bad = first_index + int(rows_of[int(np.argmin(done.finite))])
+                raise HotbedError(
+                    ErrorCode.INTERNAL,
+                    "the model gave a row that is not finite",
+                    param=f"input[{bad}]",
+                )
+            result[first_index + rows_of] = done.rows[0]
+            advance(len(rows_of))
+
+        for start, stop in chunks:
+            rows_of = order[start:stop]
+            step = RaggedBatch.from_sequences(batch.sequence(int(i)) for i in rows_of)
+            segment = OutputSegment(0, len(rows_of), spec)
+            in_flight.append((rows_of, self._engine.step(step, (segment,))))
+            if len(in_flight) == _STEPS_IN_FLIGHT:
+                collect()
+        while in_flight:
+            collect()
+
+    def close(self) -> None:
+        """Free the model; the embedder cannot be used afterwards."""
+        self._engine.close()
+
+    def __enter__(self) -> Embedder:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def _progress(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """Yields a function that advances the bar by a number of texts."""
+    columns = ("[progress.description]{task.description}", BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not shown
+    ) as progress:
+        task = progress.add_task("embedding", total=total)
+        yield lambda num_texts: progress.advance(task, num_texts)
