@@ -38,7 +38,7 @@ class RaggedBatch:
             raise ValueError(f"token_ids must be contiguous int32 [T], got {ids.dtype} {ids.shape}")
         if cu.dtype != np.int32 or cu.ndim != 1 or len(cu) < 1:
             raise ValueError(f"cu_seqlens must be int32 [S + 1], got {cu.dtype} {cu.shape}")
-        if cu[0] != 0 or cu[-1] != len(ids) or bool(np.any(cu[1:] < cu[:-1])):
+        if cu[0] != 0 or cu[-1] != len(ids) or bool((cu[1:] < cu[:-1]).any()):
             raise ValueError(
                 f"cu_seqlens must rise from 0 to the number of tokens ({len(ids)}), "
                 f"got {cu[0]} to {cu[-1]}"
@@ -55,7 +55,7 @@ class RaggedBatch:
     @property
     def lengths(self) -> Int32Array:
         """int32 [S]: tokens of each sequence."""
-        return np.diff(self.cu_seqlens)
+        return self.cu_seqlens[1:] - self.cu_seqlens[:-1]
 
     def sequence(self, index: int) -> Int32Array:
         """int32 view of sequence `index`; no copy."""

@@ -1,0 +1,72 @@
+"""What turns texts into ids: the contract, and the reference, Hugging Face's `tokenizers`.
+
+A backend never pads and never truncates, is safe to call from any thread, and releases the GIL
+while it works (the compiled code of all three libraries does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal, Protocol
+
+import tokenizers
+
+from hotbed.core.errors import ErrorCode, HotbedError
+from hotbed.core.ragged import RaggedBatch
+
+BackendName = Literal["tokenizers", "nanotoken", "fastokens"]
+
+
+class Backend(Protocol):
+    """One tokenizer implementation with one vocabulary."""
+
+    @property
+    def name(self) -> BackendName:
+        """The library it stands on."""
+        ...
+
+    def encode(self, texts: Sequence[str], *, add_special_tokens: bool) -> RaggedBatch:
+        """One sequence a text, in order.
+
+        Args:
+            texts: without lone surrogates.
+            add_special_tokens: put the tokenizer's template around each text. Special-token strings
+                inside a text become special tokens either way.
+        """
+        ...
+
+
+class HuggingFaceBackend:
+    """The reference. About 40 us a short text, 0.4 to 2.3 us a character (2026-11-30)."""
+
+    name: BackendName = "tokenizers"
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(self, texts: Sequence[str], *, add_special_tokens: bool) -> RaggedBatch:
+        with panic_as_error():
+            # Without offsets: 10 to 20 % cheaper than encode_batch (2026-11-30).
+            encodings = self._tokenizer.encode_batch_fast(
+                list(texts), add_special_tokens=add_special_tokens
+            )
+        # The library gives ids as Python lists only; one at a time bounds their memory.
+        return RaggedBatch.from_sequences(encoding.ids for encoding in encodings)
+
+
+@contextmanager
+def panic_as_error() -> Iterator[None]:
+    """Turn a Rust panic into an INTERNAL error.
+
+    PyO3 raises panics as a BaseException that no ``except Exception`` of a server catches, and its
+    class cannot be imported.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise HotbedError(
+            ErrorCode.INTERNAL, "The tokenizer library failed on the input."
+        ) from error

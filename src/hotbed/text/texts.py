@@ -1,0 +1,74 @@
+"""Texts sent by a client, checked before and after tokenising."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from hotbed.core.errors import ErrorCode, HotbedError, invalid
+from hotbed.core.ragged import Int32Array, RaggedBatch
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def checked_texts(texts: Sequence[str], *, max_chars: int) -> list[str]:
+    """The texts as they are, except that no lone surrogates are left.
+
+    Raises:
+        HotbedError: INVALID_INPUT with ``input[i]`` for one that is no string, empty or white space
+            only; TOO_LARGE for one of more than `max_chars` characters.
+    """
+    if isinstance(texts, str):
+        raise TypeError("texts must be a sequence of strings, got one string")
+    if not texts:
+        raise invalid("input is empty: at least one text is needed.", "input")
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise invalid(f"input[{i}] must be a string, got {type(text).__name__}.", f"input[{i}]")
+        if not text or text.isspace():
+            raise _blank_error(i)
+        if len(text) > max_chars:
+            raise HotbedError(
+                ErrorCode.TOO_LARGE,
+                f"input[{i}] has {len(text)} characters, the limit is {max_chars}.",
+                param=f"input[{i}]",
+            )
+    return [without_surrogates(text) for text in texts]
+
+
+def without_surrogates(text: str) -> str:
+    """Surrogate pairs joined, lone surrogates (half an emoji) replaced by U+FFFD.
+
+    Rust's strings cannot hold them, so one would fail its whole batch.
+    """
+    if text.isascii() or not _SURROGATES.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def refuse_blank(batch: RaggedBatch, lengths: Int32Array, blank: Int32Array) -> None:
+    """Refuse texts that gave no token of their own, such as a NUL that BERT's normaliser drops.
+
+    Args:
+        batch: S sequences.
+        lengths: int32 [S], theirs.
+        blank: what a text without a token gives: special tokens, and those of the prompt.
+
+    Raises:
+        HotbedError: INVALID_INPUT with ``input[i]``, the same as for white space.
+    """
+    if lengths.min() > len(blank):
+        return
+    for i in np.flatnonzero((lengths == len(blank)) | (lengths == 0)).tolist():
+        if lengths[i] == 0 or np.array_equal(batch.sequence(i), blank):
+            raise _blank_error(i)
+
+
+def _blank_error(index: int) -> HotbedError:
+    return invalid(
+        f"input[{index}] holds no text: it is empty, white space only, or made of characters that "
+        "the tokenizer drops.",
+        f"input[{index}]",
+    )
