@@ -1,0 +1,183 @@
+"""The `hotbed` command. Options come from the settings records; heavy imports wait for the command.
+
+Exit codes: 0 done, 1 failed, 2 wrong options or a model that can never work.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, CycloptsError, Group, Parameter
+
+from hotbed import __version__
+from hotbed.core.defaults import DEFAULT_MODEL
+from hotbed.core.errors import HotbedError
+from hotbed.core.exit_codes import EXIT_CONFIGURATION, EXIT_FAILURE, exit_code
+from hotbed.ivy.settings import IvySettings
+from hotbed.serve.settings import IVY_FIELDS_OF_SERVE, TULIP_FIELDS_OF_SERVE, ServeSettings
+from hotbed.tulip.settings import TulipSettings
+
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def _one_line(error: CycloptsError) -> str:
+    return f"hotbed: {' '.join(str(error).split())}"
+
+
+def _but(names: frozenset[str]) -> re.Pattern[str]:
+    """Matches every field's name but these."""
+    return re.compile(f"^(?!({'|'.join(sorted(names))})$)")
+
+
+app = App(
+    name="hotbed",
+    help="Serve text-embedding models as fast as the hardware allows.",
+    version=__version__,
+    default_parameter=Parameter(negative_iterable=""),
+    error_formatter=_one_line,
+    result_action="return_value",
+)
+
+
+@app.command
+def serve(
+    settings: Annotated[ServeSettings, Parameter(name="*")] = ServeSettings(),  # noqa: B008
+    *,
+    tulip: Annotated[
+        TulipSettings,
+        Parameter(group=Group("For every replica", sort_key=1), parse=_but(TULIP_FIELDS_OF_SERVE)),
+    ] = TulipSettings(),  # noqa: B008
+    ivy: Annotated[
+        IvySettings,
+        Parameter(group=Group("For every worker", sort_key=2), parse=_but(IVY_FIELDS_OF_SERVE)),
+    ] = IvySettings(),  # noqa: B008
+) -> int:
+    """Serve a model on this machine: HTTP workers in front of batching replicas."""
+    from hotbed.serve.run import run  # noqa: PLC0415
+
+    return run(settings, tulip, ivy)
+
+
+@app.command
+def tulip(
+    settings: Annotated[TulipSettings, Parameter(name="*")] = TulipSettings(),  # noqa: B008
+) -> int:
+    """Run one batching gRPC server with one model on one device."""
+    from hotbed.tulip.__main__ import run  # noqa: PLC0415
+
+    _log_to_stderr(settings.log_level)
+    return run(settings)
+
+
+@app.command
+def ivy(
+    settings: Annotated[IvySettings, Parameter(name="*")] = IvySettings(),  # noqa: B008
+) -> int:
+    """Run one HTTP gateway in front of replicas that run already."""
+    from hotbed.ivy.__main__ import run  # noqa: PLC0415
+
+    _log_to_stderr("info")
+    return run(settings)
+
+
+@app.command
+def embed(
+    *texts: str,
+    model: str = DEFAULT_MODEL,
+    input_type: Literal["query", "document"] | None = None,
+    prompt_name: str | None = None,
+    dimensions: int | None = None,
+    output_dtype: Literal["float32", "float16", "int8", "binary", "ubinary"] = "float32",
+    normalize: bool | None = None,
+    truncate: bool = False,
+    threads: int | None = None,
+    offline: bool | None = None,
+    output: Path | None = None,
+) -> int:
+    """Embed texts in this process, without a server.
+
+    Prints a JSON line ``{"index": 0, "embedding": [...]}`` a text, in their order.
+
+    Args:
+        texts: what to embed; without any, each line of standard input is one text.
+        model: folder, hub name or installed model.
+        input_type: picks the model's query or document prompt, if it has one.
+        prompt_name: picks a prompt of the model by name.
+        dimensions: leading dimensions to keep; unset: all.
+        output_dtype: type of the numbers; binary and ubinary pack eight dimensions a byte.
+        normalize: divide each row by its L2 norm; unset: as the model's files say.
+        truncate: cut texts that are too long instead of refusing them.
+        threads: CPU threads; unset: torch's own default.
+        offline: never use the network to find the model; unset: as the hub library is set.
+        output: write one NumPy array [texts, dimensions] to this .npy file instead of printing.
+    """
+    import numpy as np  # noqa: PLC0415
+    import orjson  # noqa: PLC0415
+
+    from hotbed import Embedder  # noqa: PLC0415
+
+    inputs = list(texts) or [line.rstrip("\r\n") for line in sys.stdin]
+    with Embedder(model, num_threads=threads, offline=offline) as embedder:
+        rows = embedder.embed(
+            inputs,
+            input_type=input_type,
+            prompt_name=prompt_name,
+            dimensions=dimensions,
+            output_dtype=output_dtype,
+            normalize=normalize,
+            truncate=truncate,
+        )
+    if output is not None:
+        with output.open("wb") as file:  # np.save would add .npy to another suffix
+            np.save(file, rows)
+        return 0
+    for index, row in enumerate(rows):
+        # float16 is no type of orjson's arrays; as float32 it is written exactly.
+        printable = row.astype(np.float32) if row.dtype == np.float16 else row
+        line = orjson.dumps(
+            {"index": index, "embedding": printable},
+            option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE,
+        )
+        sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line (`sys.argv` if None) and exit."""
+    sys.exit(_run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
+        command, bound, _ = app.parse_args(sys.argv[1:] if argv is None else argv)
+    except ValueError as error:  # a settings record refuses a value or a combination
+        return _complain(str(error), EXIT_CONFIGURATION)
+    try:
+        result = command(*bound.args, **bound.kwargs)
+        return result if isinstance(result, int) else 0  # --help and --version return nothing
+    except HotbedError as error:
+        return _complain(error.message, exit_code(error))
+    except BrokenPipeError:
+        # Whoever read our output has left; Python would complain once more when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+
+
+def _complain(message: str, code: int) -> int:
+    sys.stderr.write(f"hotbed: {message}\n")
+    return code
+
+
+def _log_to_stderr(level: str) -> None:
+    logging.basicConfig(level=level.upper(), format=_LOG_FORMAT)
+
+
+if __name__ == "__main__":
+    main()
