@@ -1,0 +1,81 @@
+"""`python -m hotbed.tulip`: one Tulip process. The only file of Tulip that knows ROSE."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import cyclopts
+
+from hotbed.core.exit_codes import EXIT_CONFIGURATION
+from hotbed.tulip.process import run_process
+from hotbed.tulip.server import EngineLoader
+from hotbed.tulip.settings import TulipSettings
+
+if TYPE_CHECKING:
+    from hotbed.core.step import Engine
+
+
+def run(settings: TulipSettings, load_engine: EngineLoader | None = None) -> int:
+    """Serve until SIGTERM or SIGINT, then drain; a second signal kills.
+
+    Args:
+        settings: of the process.
+        load_engine: makes the engine; None loads the model with ROSE.
+
+    Returns:
+        Exit code: 0 after a signal; 1 if the engine died or the start failed in a way that may
+        pass; 2 if settings or model can never work.
+    """
+    return run_process(settings, load_engine or load_rose)
+
+
+def load_rose(settings: TulipSettings) -> Engine:
+    """The settings' model in a RoseEngine, warm."""
+    from hotbed.checkpoint.load import load_checkpoint  # noqa: PLC0415
+
+    checkpoint = load_checkpoint(
+        settings.model, revision=settings.revision, offline=settings.offline
+    )
+    # Here: the port is bound by now and health checks are answered while torch is imported, and a
+    # model that is not there is found without it.
+    from hotbed.rose.engine import RoseEngine  # noqa: PLC0415
+
+    engine = RoseEngine.load(
+        checkpoint,
+        device=settings.device,
+        dtype=settings.dtype,
+        num_threads=settings.num_threads,
+    )
+    if settings.warm_up:
+        engine.warm_up()
+    # What is loaded stays: without this every full collection walks torch's modules and the model,
+    # and requests wait for it.
+    gc.collect()
+    gc.freeze()
+    return engine
+
+
+def _command(settings: Annotated[TulipSettings | None, cyclopts.Parameter(name="*")] = None) -> int:
+    """Run one batching gRPC server with one model on one device."""
+    settings = settings or TulipSettings()
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    return run(settings)
+
+
+def _main() -> int:
+    app = cyclopts.App(name="python -m hotbed.tulip", result_action="return_value")
+    app.default(_command)
+    try:
+        return int(app() or 0)
+    except ValueError as error:  # the settings record refuses a value or a combination
+        sys.stderr.write(f"hotbed tulip: {error}\n")
+        return EXIT_CONFIGURATION
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

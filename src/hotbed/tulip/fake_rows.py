@@ -1,0 +1,86 @@
+"""Rows of the fake engine: a hash of each sequence's token ids, in every recipe of the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotbed.core.model_info import ModelInfo
+from hotbed.core.output import OutputDtype, OutputSpec
+from hotbed.core.ragged import RaggedBatch
+
+FAKE_INFO = ModelInfo(
+    name="fake",
+    task="embed",
+    architecture="fake",
+    dimensions=32,
+    max_tokens=512,
+    vocab_size=30_000,
+    pooling="mean",
+    normalize=True,
+    dtype="float32",
+    device="fake",
+    fingerprint="fake0000",
+)
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def expected_rows(
+    sequences: RaggedBatch | Sequence[Sequence[int]],
+    spec: OutputSpec | int = 0,
+    *,
+    info: ModelInfo = FAKE_INFO,
+) -> NDArray[Any]:
+    """What a fake engine of `info` answers: [S, row width] of the spec's dtype.
+
+    Args:
+        sequences: S sequences of token ids.
+        spec: output recipe, or only the number of dimensions (0: native).
+        info: gives the native dimensions and whether rows are normalised by default.
+    """
+    batch = (
+        sequences if isinstance(sequences, RaggedBatch) else RaggedBatch.from_sequences(sequences)
+    )
+    if isinstance(spec, int):
+        spec = OutputSpec(dimensions=spec)
+    rows = _hash_rows(batch, info.dimensions)[:, : spec.dimensions or info.dimensions]
+    if info.normalize if spec.normalize is None else spec.normalize:
+        norms = np.sqrt(np.sum(rows.astype(np.float64) ** 2, axis=1, keepdims=True))
+        rows = (rows / norms).astype(np.float32)
+    return np.ascontiguousarray(_quantize(rows, spec.dtype))
+
+
+def _hash_rows(batch: RaggedBatch, dimensions: int) -> NDArray[np.float32]:
+    """float32 [S, dimensions] in [-1, 1): a hash of ids and positions, expanded by splitmix64."""
+    starts = batch.cu_seqlens[:-1]
+    positions = np.arange(batch.num_tokens) - np.repeat(starts, batch.lengths)
+    tokens = batch.token_ids.astype(np.uint64) << np.uint64(32) | positions.astype(np.uint64)
+    keys = np.add.reduceat(_mix(tokens), starts)
+    steps = np.arange(1, dimensions + 1, dtype=np.uint64) * _GOLDEN
+    bits = _mix(keys[:, None] + steps[None, :]) >> np.uint64(40)
+    return bits.astype(np.float32) * np.float32(2.0**-23) - np.float32(1.0)
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of splitmix64 (Steele, Lea, Flood 2014)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _quantize(rows: NDArray[np.float32], dtype: OutputDtype) -> NDArray[Any]:
+    """float32 rows as `dtype`, as `core.output` says."""
+    out: NDArray[Any]
+    if dtype is OutputDtype.INT8:
+        scaled = rows / np.abs(rows).max(axis=1, keepdims=True) * np.float32(127)
+        out = np.rint(scaled).astype(np.int8)
+    elif dtype.is_packed:
+        bits = np.packbits(rows >= 0, axis=1)
+        out = bits if dtype is OutputDtype.UBINARY else (bits ^ np.uint8(0x80)).view(np.int8)
+    else:
+        out = np.asarray(rows, dtype=dtype.numpy)
+    return out

@@ -1,0 +1,101 @@
+"""What Tulip counts, in Prometheus form.
+
+Label sets are closed: nothing a client sends becomes a label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from hotbed.core.errors import ErrorCode, HotbedError
+from hotbed.tulip.work import Answer, Step
+
+_OK = "ok"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_TOKENS = tuple(2**i for i in range(4, 19))
+
+
+class Metrics:
+    """One process's numbers, in a registry of their own.
+
+    Called on the event loop; the page is served from threads of its own.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self._queue_tokens = Gauge(
+            "hotbed_tulip_queue_tokens",
+            "Tokens of accepted sequences that no step has taken yet.",
+            registry=self.registry,
+        )
+        self._step_tokens = Histogram(
+            "hotbed_tulip_step_tokens",
+            "Tokens in a step.",
+            buckets=_TOKENS,
+            registry=self.registry,
+        )
+        self._step_seconds = Histogram(
+            "hotbed_tulip_step_seconds",
+            "From the start of a step to its result.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._queue_seconds = Histogram(
+            "hotbed_tulip_queue_seconds",
+            "From an item's acceptance to the start of its last step.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._failed_steps = Counter(
+            "hotbed_tulip_failed_steps",
+            "Steps that raised; they were split and tried again, or failed one item.",
+            registry=self.registry,
+        )
+        items = Counter(
+            "hotbed_tulip_items",
+            "Items by outcome: ok, or the error code they were answered or refused with.",
+            labelnames=("outcome",),
+            registry=self.registry,
+        )
+        self._items = {o: items.labels(o) for o in (_OK, *(code.value for code in ErrorCode))}
+
+    def watch_queue(self, num_waiting_tokens: Callable[[], int]) -> None:
+        """Read the queue's length from here whenever the page is asked for."""
+        self._queue_tokens.set_function(num_waiting_tokens)
+
+    def step_done(self, step: Step, seconds: float) -> None:
+        """A step gave its result `seconds` after it began."""
+        self._step_tokens.observe(step.num_tokens)
+        self._step_seconds.observe(seconds)
+
+    def step_failed(self) -> None:
+        """A step raised."""
+        self._failed_steps.inc()
+
+    def answered(self, answer: Answer) -> None:
+        """An accepted item was answered."""
+        if isinstance(answer.result, HotbedError):
+            self._items[answer.result.code.value].inc()
+        else:
+            self._items[_OK].inc()
+            self._queue_seconds.observe(answer.queue_s)
+
+    def refused(self, error: HotbedError) -> None:
+        """An item was not accepted."""
+        self._items[error.code.value].inc()
+
+    def serve(self, host: str, port: int) -> tuple[WSGIServer, Thread]:
+        """Serve the page over HTTP; stop with ``server.shutdown(); thread.join()``.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        return start_http_server(port, addr=host, registry=self.registry)

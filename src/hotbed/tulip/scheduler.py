@@ -1,0 +1,248 @@
+r"""First come, first served over sequences, by token budget: a pure state machine.
+
+No clock of its own (times are passed in), no asyncio, no torch. An item is refused at `submit` or
+accepted; every accepted item is answered exactly once, by `take_answers`:
+
+    submit -> waiting -> taken into one or more steps -> all rows there -> answered
+                 \ cancelled, expired       \ cancelled, failed, not finite
+
+A step takes the oldest sequences until the next one would break the budget of tokens or sequences;
+a sequence longer than the token budget runs alone; an item may be spread over several steps. A
+failed step is split in halves, which run before new work, down to the single sequence at fault.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, deque
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotbed.core.errors import HotbedError
+from hotbed.core.step import StepResult
+from hotbed.tulip import faults
+from hotbed.tulip.work import Answer, Item, Part, Step
+from hotbed.wire.errors import RETRY_AFTER_S
+from hotbed.wire.limits import Limits
+
+_MIN_RETRY_AFTER_S = 0.1
+_MAX_RETRY_AFTER_S = 30.0
+_RATE_DECAY = 0.9
+"""Weight of the past when a step enters the service rate: about the last ten steps count."""
+
+
+class Scheduler:
+    """Waiting items, items in steps, and answers not yet taken, under one set of limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._waiting: OrderedDict[Item, None] = OrderedDict()
+        self._open: set[Item] = set()
+        self._retries: deque[Step] = deque()
+        self._answers: list[Answer] = []
+        self._earliest_deadline = math.inf
+        self._num_waiting_tokens = 0
+        self._last_end = -math.inf
+        self._rate_tokens = 0.0
+        self._rate_seconds = 0.0
+
+    @property
+    def num_waiting_tokens(self) -> int:
+        """Tokens of accepted sequences that no step has taken yet."""
+        return self._num_waiting_tokens
+
+    @property
+    def num_open_items(self) -> int:
+        """Items accepted and not answered."""
+        return len(self._open)
+
+    @property
+    def earliest_deadline(self) -> float:
+        """No waiting item expires before this time; inf if none can."""
+        return self._earliest_deadline
+
+    def submit(self, item: Item, now: float) -> None:
+        """Accept an item.
+
+        Raises:
+            HotbedError: TOO_LARGE if it can never fit; OVERLOADED with a retry hint if the queue
+                has no room for it now; DEADLINE_EXCEEDED if its deadline has passed already.
+        """
+        limits = self._limits
+        if item.num_sequences > limits.max_item_sequences:
+            raise faults.too_large(item.num_sequences, limits.max_item_sequences, "sequences")
+        if item.num_tokens > limits.max_item_tokens:
+            raise faults.too_large(item.num_tokens, limits.max_item_tokens, "tokens")
+        if item.num_tokens > limits.max_queue_tokens:
+            raise faults.too_large(item.num_tokens, limits.max_queue_tokens, "tokens")
+        if item.deadline <= now:
+            raise faults.expired()
+        excess = self._num_waiting_tokens + item.num_tokens - limits.max_queue_tokens
+        if excess > 0:
+            raise faults.queue_full(
+                self._num_waiting_tokens,
+                item.num_tokens,
+                limits.max_queue_tokens,
+                self._retry_after_s(excess),
+            )
+        item.accepted_at = now
+        self._waiting[item] = None
+        self._open.add(item)
+        self._num_waiting_tokens += item.num_tokens
+        self._earliest_deadline = min(self._earliest_deadline, item.deadline)
+
+    def cancel(self, item: Item) -> None:
+        """Answer the item CANCELLED unless it is answered; what of it runs is thrown away."""
+        if not item.is_answered:
+            self._answer(item, faults.cancelled())
+
+    def expire(self, now: float) -> None:
+        """Answer waiting items whose deadline has passed, also those that were taken in part.
+
+        Items that no longer wait are answered when their step ends.
+        """
+        if now < self._earliest_deadline:
+            return
+        for item in [i for i in self._waiting if i.deadline <= now]:
+            self._answer(item, faults.expired())
+        self._earliest_deadline = min((i.deadline for i in self._waiting), default=math.inf)
+
+    def next_step(self, now: float, *, min_tokens: int = 1) -> Step | None:
+        """The next step to run, or None if nothing waits or fewer than `min_tokens` tokens do.
+
+        A step of a failed step's sequences comes first and whatever its size.
+        """
+        self.expire(now)
+        step = self._next_retry()
+        if step is None and 0 < self._num_waiting_tokens >= min_tokens:
+            step = self._compose()
+        if step is not None:
+            step.composed_at = now
+        return step
+
+    def complete(self, step: Step, result: StepResult, now: float) -> None:
+        """Take in the rows of a step; answers the items whose last rows they are.
+
+        An item with a row that is not finite is answered INTERNAL; rows that come after the item's
+        deadline are not sent.
+        """
+        self._end_of_step(step, now)
+        started_at = step.started_at
+        self._rate_tokens = _RATE_DECAY * self._rate_tokens + step.num_tokens
+        self._rate_seconds = _RATE_DECAY * self._rate_seconds + now - started_at
+        all_finite = bool(result.finite.all())
+        row = 0
+        for (_, parts), rows in zip(step.groups, result.rows, strict=True):
+            first_row = row
+            for item, start, stop, _ in parts:
+                part_rows = rows[row - first_row : row - first_row + stop - start]
+                if not item.is_answered:
+                    finite = result.finite[row : row + stop - start]
+                    if all_finite or bool(finite.all()):
+                        item.first_started_at = min(item.first_started_at, started_at)
+                        item.last_started_at = started_at
+                        item.store(start, part_rows)
+                        self._finish(item, now)
+                    else:
+                        self._answer(item, faults.not_finite(start + int(np.argmin(finite))))
+                row += stop - start
+
+    def fail(self, step: Step, error: BaseException, now: float) -> None:
+        """Take in a step's failure: split it, or answer the item of its only sequence."""
+        self._end_of_step(step, now)
+        if step.num_sequences > 1:
+            self._retries.extendleft(reversed(step.halves()))
+            return
+        part = next(iter(step.parts()))
+        if not part.item.is_answered:
+            self._answer(part.item, faults.sequence_failed(part.start, part.num_tokens, error))
+
+    def fail_all(self, error: HotbedError) -> None:
+        """Answer everything that is open with this error; no work is left then."""
+        for item in list(self._open):
+            self._answer(item, error)
+
+    def take_answers(self) -> list[Answer]:
+        """The answers since the last call, in the order in which they were given."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    def _next_retry(self) -> Step | None:
+        while self._retries:
+            step = self._retries.popleft()
+            if any(p.item.is_answered for p in step.parts()):
+                step = Step.of([p for p in step.parts() if not p.item.is_answered])
+            if step.num_sequences:
+                return step
+        return None
+
+    def _compose(self) -> Step:
+        """The oldest sequences within both budgets; at least one."""
+        parts: list[Part] = []
+        tokens_left = self._limits.max_step_tokens
+        sequences_left = self._limits.max_step_sequences
+        while self._waiting and tokens_left > 0 and sequences_left > 0:
+            item = next(iter(self._waiting))
+            start = item.num_taken
+            stop = _fitting(item, tokens_left, sequences_left, at_least_one=not parts)
+            if stop == start:
+                break
+            part = Part.of(item, start, stop)
+            item.num_taken = stop
+            item.num_waiting_tokens -= part.num_tokens
+            self._num_waiting_tokens -= part.num_tokens
+            tokens_left -= part.num_tokens
+            sequences_left -= stop - start
+            parts.append(part)
+            if stop == item.num_sequences:
+                del self._waiting[item]
+        return Step.of(parts)
+
+    def _end_of_step(self, step: Step, now: float) -> None:
+        # Steps run one after another in the order in which they were handed out.
+        step.started_at = max(step.composed_at, self._last_end)
+        self._last_end = now
+
+    def _finish(self, item: Item, now: float) -> None:
+        if item.num_done < item.num_sequences:
+            return
+        if item.deadline <= now:
+            self._answer(item, faults.expired())
+            return
+        assert item.rows is not None, "rows were stored: this is a bug"
+        self._answer(
+            item,
+            item.rows,
+            queue_s=item.last_started_at - item.accepted_at,
+            device_s=now - item.first_started_at,
+            total_s=now - item.accepted_at,
+        )
+
+    def _answer(self, item: Item, result: NDArray[Any] | HotbedError, **times: float) -> None:
+        assert not item.is_answered, "an item is answered once: this is a bug"
+        item.is_answered = True
+        item.rows = None
+        self._open.remove(item)
+        if item in self._waiting:
+            del self._waiting[item]
+            self._num_waiting_tokens -= item.num_waiting_tokens
+        self._answers.append(Answer(item, result, **times))
+
+    def _retry_after_s(self, excess_tokens: int) -> float:
+        """Seconds until the excess will have been served, at the rate of the last steps."""
+        if self._rate_seconds <= 0:
+            return RETRY_AFTER_S
+        seconds = excess_tokens * self._rate_seconds / self._rate_tokens
+        return min(max(seconds, _MIN_RETRY_AFTER_S), _MAX_RETRY_AFTER_S)
+
+
+def _fitting(item: Item, max_tokens: int, max_sequences: int, *, at_least_one: bool) -> int:
+    """Index after the item's last sequence that still fits, counted from the first not taken."""
+    start = item.num_taken
+    if item.num_waiting_tokens <= max_tokens and item.num_sequences - start <= max_sequences:
+        return item.num_sequences
+    cu = item.batch.cu_seqlens
+    stop = int(np.searchsorted(cu, int(cu[start]) + max_tokens, side="right")) - 1
+    return max(min(stop, start + max_sequences), start + 1 if at_least_one else start)

@@ -1,0 +1,98 @@
+"""The gRPC service `hotbed.tulip.v1.Tulip` over a step loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+
+from hotbed import __version__
+from hotbed.core.errors import HotbedError
+from hotbed.tulip import faults
+from hotbed.tulip.door import admit, hand_out
+from hotbed.tulip.loop import StepLoop
+from hotbed.tulip.stream import Context, Stream
+from hotbed.tulip.work import Answer
+from hotbed.wire import tulip_pb2 as pb
+from hotbed.wire import tulip_pb2_grpc as pb_grpc
+from hotbed.wire.codec import encode_info
+from hotbed.wire.errors import abort
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["Tulip"].full_name
+
+
+class TulipService(pb_grpc.TulipServicer):
+    """Answers UNAVAILABLE until it is given a step loop."""
+
+    def __init__(self) -> None:
+        self._steps: StepLoop | None = None
+        self._streams: set[Stream] = set()
+
+    def attach(self, steps: StepLoop) -> None:
+        """From now on items go to this loop."""
+        self._steps = steps
+
+    def end_streams(self) -> None:
+        """Let every open stream finish what it has in flight and then end."""
+        for stream in self._streams:
+            stream.end()
+
+    async def Stream(  # noqa: N802
+        self, request_iterator: object, context: Context
+    ) -> None:
+        """The main way: see the proto. An item that fails is answered by itself."""
+        steps = self._steps
+        if steps is None:
+            await abort(context, faults.unavailable("loading"))
+        stream = Stream(context, steps)
+        self._streams.add(stream)
+        try:
+            await stream.run()
+        finally:
+            self._streams.discard(stream)
+
+    async def Embed(  # noqa: N802
+        self,
+        request: pb.EmbedRequest,
+        context: grpc.aio.ServicerContext[pb.EmbedRequest, pb.EmbedReply],
+    ) -> pb.EmbedReply:
+        """One item; the call's deadline and cancellation reach the queue."""
+        reply = pb.EmbedReply()
+        try:
+            if self._steps is None:
+                raise faults.unavailable("loading")
+            answer = await self._embed(self._steps, request, context.time_remaining())
+            hand_out(answer, self._steps.info.fingerprint, into=reply.rows)
+        except HotbedError as error:
+            await abort(context, error)
+        return reply
+
+    async def Info(  # noqa: N802
+        self,
+        request: pb.InfoRequest,
+        context: grpc.aio.ServicerContext[pb.InfoRequest, pb.InfoReply],
+    ) -> pb.InfoReply:
+        """Model and limits."""
+        if self._steps is None:
+            await abort(context, faults.unavailable("loading"))
+        return encode_info(self._steps.info, self._steps.limits, __version__)
+
+    @staticmethod
+    async def _embed(steps: StepLoop, request: pb.EmbedRequest, timeout_s: float | None) -> Answer:
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def on_answer(answer: Answer) -> None:
+            if not answered.cancelled():
+                answered.set_result(answer)
+
+        try:
+            batch, spec = admit(request.batch, request.output, steps.info)
+            item = steps.submit(batch, spec, on_answer=on_answer, timeout_s=timeout_s)
+        except HotbedError as error:
+            steps.count_refusal(error)
+            raise
+        try:
+            return await answered
+        finally:
+            if not item.is_answered:  # the client is gone or its deadline has passed
+                steps.cancel(item)

@@ -1,0 +1,131 @@
+"""The one settings record of a Tulip process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from hotbed.core.defaults import DEFAULT_MODEL
+from hotbed.core.model_info import ModelInfo
+from hotbed.tulip.address import check_address
+from hotbed.wire.limits import MAX_MESSAGE_BYTES, Limits
+
+_BYTES_PER_TOKEN = 4  # int32
+_BYTES_PER_DIMENSION = 4  # float32, the widest dtype of a row
+_MESSAGE_OVERHEAD_BYTES = 64 * 1024
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TulipSettings:
+    """Settings of the batching server: one model on one device.
+
+    Raises:
+        ValueError: a value is out of its range or two do not fit each other.
+    """
+
+    model: str = DEFAULT_MODEL
+    """Folder, hub name or installed model to serve."""
+    revision: str | None = None
+    """Commit, tag or branch of a hub model."""
+    offline: bool | None = None
+    """Never use the network to find the model; unset: as the hub library is set."""
+    listen: str = "127.0.0.1:50051"
+    """gRPC address: host:port or unix:/path; port 0 takes a free one."""
+    device: str = "cpu"
+    """Where the model computes."""
+    dtype: str = "auto"
+    """Type of the compute; auto takes float32 on a CPU."""
+    num_threads: int | None = None
+    """CPU threads of one step; unset: the engine's own default."""
+    max_step_tokens: int = 0
+    """Token budget of a step; 0 takes what the engine says suits model and device."""
+    max_step_sequences: int = 512
+    """Most sequences in a step."""
+    max_steps_in_flight: int = 2
+    """Steps handed to the engine at a time: one runs, the others are prepared behind it."""
+    min_ahead_tokens: int = 512
+    """Tokens that must wait before a step is prepared behind a running one; with fewer, requests
+    gather until the running step ends, since a small step costs nearly as much as a larger one."""
+    max_queue_tokens: int = 262_144
+    """Tokens that may wait; past it items are refused as OVERLOADED."""
+    max_item_sequences: int = 2048
+    """Sequences in one item; past it TOO_LARGE."""
+    max_item_tokens: int = 131_072
+    """Tokens in one item; past it TOO_LARGE."""
+    max_stream_items: int = 1024
+    """Items in flight on one stream; past it OVERLOADED."""
+    step_timeout_s: float = 300.0
+    """A step that runs longer means that the device hangs: the process answers all and exits. Long,
+    because a step may have to compile kernels first; 0 switches the watch off."""
+    drain_timeout_s: float = 30.0
+    """Time after SIGTERM for what is in flight; then it is answered UNAVAILABLE."""
+    warm_up: bool = True
+    """Let the engine prepare for usual sizes before the first request."""
+    metrics_port: int | None = None
+    """Port of the Prometheus page; unset: none is served."""
+    metrics_host: str = "127.0.0.1"
+    """Address of the Prometheus page; 0.0.0.0 for all."""
+    log_level: str = "info"
+    """debug, info, warning or error."""
+
+    def __post_init__(self) -> None:
+        check_address(self.listen)
+        for name in (f.name for f in fields(self) if f.name.startswith(("max_", "min_"))):
+            self._check_at_least(name, 0 if name in ("max_step_tokens", "min_ahead_tokens") else 1)
+        if self.num_threads is not None:
+            self._check_at_least("num_threads", 1)
+        self._check_at_least("step_timeout_s", 0)
+        self._check_at_least("drain_timeout_s", 0)
+        if not self.model:
+            raise ValueError("model is empty")
+        if self.max_item_tokens > self.max_queue_tokens:
+            raise ValueError(
+                f"max_item_tokens ({self.max_item_tokens}) is above max_queue_tokens "
+                f"({self.max_queue_tokens}): such an item could never be taken"
+            )
+        num_bytes = _BYTES_PER_TOKEN * (self.max_item_tokens + self.max_item_sequences)
+        _check_message_size("max_item_tokens and max_item_sequences", num_bytes)
+        if self.metrics_port is not None and not 0 <= self.metrics_port <= 65535:
+            raise ValueError(f"metrics_port must be 0 to 65535, got {self.metrics_port}")
+        levels = ("debug", "info", "warning", "error")
+        if self.log_level not in levels:
+            raise ValueError(
+                f"log_level must be one of {', '.join(levels)}, got {self.log_level!r}"
+            )
+
+    def limits(self, info: ModelInfo, default_step_tokens: int) -> Limits:
+        """What a replica with this model promises its clients.
+
+        Raises:
+            ValueError: an item of the model's longest sequence, or the rows of the largest item,
+                would not fit.
+        """
+        if self.max_item_tokens < info.max_tokens:
+            raise ValueError(
+                f"max_item_tokens ({self.max_item_tokens}) is below the model's longest sequence "
+                f"({info.max_tokens} tokens)"
+            )
+        _check_message_size(
+            f"max_item_sequences rows of {info.dimensions} dimensions",
+            self.max_item_sequences * info.dimensions * _BYTES_PER_DIMENSION,
+        )
+        return Limits(
+            max_step_tokens=self.max_step_tokens or default_step_tokens,
+            max_step_sequences=self.max_step_sequences,
+            max_queue_tokens=self.max_queue_tokens,
+            max_item_sequences=self.max_item_sequences,
+            max_item_tokens=self.max_item_tokens,
+            max_stream_items=self.max_stream_items,
+        )
+
+    def _check_at_least(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if not value >= least:  # also refuses NaN
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def _check_message_size(what: str, num_bytes: int) -> None:
+    if num_bytes + _MESSAGE_OVERHEAD_BYTES > MAX_MESSAGE_BYTES:
+        raise ValueError(
+            f"{what} need {num_bytes} bytes, a message holds {MAX_MESSAGE_BYTES} at most"
+        )

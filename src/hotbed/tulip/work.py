@@ -1,0 +1,212 @@
+"""What Tulip works on: items as they were accepted, the steps they are cut into, their answers.
+
+An item is one request: a ragged batch and one output recipe. A step is one call of the engine:
+whole items or runs of an item's sequences, grouped by recipe. Plain records: no clock, asyncio or
+torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotbed.core.errors import HotbedError
+from hotbed.core.output import OutputSegment, OutputSpec
+from hotbed.core.ragged import RaggedBatch
+from hotbed.core.step import StepResult
+
+
+class Item:
+    """One request on its way through the scheduler. Compared by identity.
+
+    Args:
+        batch: S >= 1 sequences that suit the model.
+        spec: recipe of the rows; equal recipes share an output segment, so dimensions and
+            normalisation should be explicit.
+        on_answer: called once, on the event loop, with the answer.
+        tag: the sender's name for the item.
+        deadline: time on the caller's clock after which nobody wants the rows.
+    """
+
+    __slots__ = (
+        "accepted_at",
+        "batch",
+        "deadline",
+        "first_started_at",
+        "is_answered",
+        "last_started_at",
+        "num_done",
+        "num_sequences",
+        "num_taken",
+        "num_tokens",
+        "num_waiting_tokens",
+        "on_answer",
+        "rows",
+        "spec",
+        "tag",
+    )
+
+    def __init__(
+        self,
+        batch: RaggedBatch,
+        spec: OutputSpec,
+        *,
+        on_answer: Callable[[Answer], None],
+        tag: int = 0,
+        deadline: float = math.inf,
+    ) -> None:
+        self.batch = batch
+        self.spec = spec
+        self.on_answer = on_answer
+        self.tag = tag
+        self.deadline = deadline
+        self.num_sequences = batch.num_sequences
+        self.num_tokens = batch.num_tokens
+        # The scheduler's own notes from here on.
+        self.num_waiting_tokens = self.num_tokens
+        self.num_taken = 0
+        self.num_done = 0
+        self.rows: NDArray[Any] | None = None
+        self.is_answered = False
+        self.accepted_at = 0.0
+        self.first_started_at = math.inf
+        self.last_started_at = 0.0
+
+    def store(self, start: int, rows: NDArray[Any]) -> None:
+        """Keep the rows of sequences ``start`` to ``start + len(rows)``.
+
+        Rows of the whole item at once are kept as they are, others are copied into one array that
+        is allocated with the first of them.
+        """
+        self.num_done += len(rows)
+        if len(rows) == self.num_sequences:
+            self.rows = rows
+            return
+        if self.rows is None:
+            self.rows = np.empty((self.num_sequences, rows.shape[1]), dtype=rows.dtype)
+        self.rows[start : start + len(rows)] = rows
+
+
+class Answer(NamedTuple):
+    """The one answer of an item: rows [S, W] or an error. Times in seconds, 0 with an error."""
+
+    item: Item
+    result: NDArray[Any] | HotbedError
+    queue_s: float = 0.0
+    """From acceptance to the start of the item's last step."""
+    device_s: float = 0.0
+    """From the start of the item's first step to its last result."""
+    total_s: float = 0.0
+    """From acceptance to the result."""
+
+
+class Part(NamedTuple):
+    """Sequences start to stop (exclusive) of an item."""
+
+    item: Item
+    start: int
+    stop: int
+
+    num_tokens: int
+
+    @staticmethod
+    def of(item: Item, start: int, stop: int) -> Part:
+        """The part with its tokens counted."""
+        if stop - start == item.num_sequences:
+            return Part(item, start, stop, item.num_tokens)
+        cu = item.batch.cu_seqlens
+        return Part(item, start, stop, int(cu[stop] - cu[start]))
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """One call of the engine.
+
+    Attributes:
+        groups: parts by recipe, in the order of the step's rows.
+        num_sequences: in all parts.
+        num_tokens: in all parts.
+        composed_at: when the scheduler handed it out.
+        started_at: when it began to run, known once it has ended.
+    """
+
+    groups: list[tuple[OutputSpec, list[Part]]]
+    num_sequences: int
+    num_tokens: int
+    composed_at: float = 0.0
+    started_at: float = 0.0
+
+    @staticmethod
+    def of(parts: Sequence[Part]) -> Step:
+        """Step of these parts; parts of one recipe come to lie together."""
+        groups: dict[OutputSpec, list[Part]] = {}
+        for part in parts:
+            groups.setdefault(part.item.spec, []).append(part)
+        return Step(
+            list(groups.items()),
+            num_sequences=sum(p.stop - p.start for p in parts),
+            num_tokens=sum(p.num_tokens for p in parts),
+        )
+
+    def parts(self) -> Iterable[Part]:
+        """All parts in the order of the step's rows."""
+        for _, parts in self.groups:
+            yield from parts
+
+    def halves(self) -> tuple[Step, Step]:
+        """The step's unanswered sequences in two steps; the second has no part if one is left."""
+        live = [p for p in self.parts() if not p.item.is_answered]
+        num_left = (sum(p.stop - p.start for p in live) + 1) // 2
+        left: list[Part] = []
+        right: list[Part] = []
+        for item, start, stop, _ in live:
+            cut = min(stop, start + num_left)
+            num_left -= cut - start
+            if cut > start:
+                left.append(Part.of(item, start, cut))
+            if stop > cut:
+                right.append(Part.of(item, cut, stop))
+        return Step.of(left), Step.of(right)
+
+    def build(self) -> tuple[RaggedBatch, list[OutputSegment]]:
+        """The engine's input: the parts' tokens end to end, one segment a recipe."""
+        ids: list[NDArray[np.int32]] = []
+        cu = np.zeros(self.num_sequences + 1, dtype=np.int32)
+        segments: list[OutputSegment] = []
+        row = token = 0
+        for spec, parts in self.groups:
+            segment_start = row
+            for item, start, stop, _ in parts:
+                batch = item.batch
+                if item.num_sequences == 1:  # the commonest case, without slicing
+                    ids.append(batch.token_ids)
+                    token += item.num_tokens
+                    cu[row + 1] = token
+                else:
+                    offsets = batch.cu_seqlens[start : stop + 1]
+                    first, last = int(offsets[0]), int(offsets[-1])
+                    ids.append(batch.token_ids[first:last])
+                    np.add(offsets[1:], token - first, out=cu[row + 1 : row + 1 + stop - start])
+                    token += last - first
+                row += stop - start
+            segments.append(OutputSegment(segment_start, row, spec))
+        token_ids = ids[0] if len(ids) == 1 else np.concatenate(ids)
+        return RaggedBatch(token_ids, cu), segments
+
+    def check(self, result: StepResult, native_dimensions: int) -> None:
+        """Raise RuntimeError unless the result has this step's shape: an engine's bug."""
+        shapes = [rows.shape for rows in result.rows]
+        wanted = [
+            (sum(p.stop - p.start for p in parts), spec.row_width(native_dimensions))
+            for spec, parts in self.groups
+        ]
+        if shapes != wanted or result.finite.shape != (self.num_sequences,):
+            raise RuntimeError(
+                f"the engine returned rows of shapes {shapes} and finite of shape "
+                f"{result.finite.shape} for a step of {wanted}: this is a bug"
+            )
