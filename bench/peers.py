@@ -1,0 +1,133 @@
+"""The systems measured side by side on a CPU, each behind `embed(texts) -> rows`.
+
+Each peer runs in its best documented setting for this machine, named in `settings`. All load the
+same weights; the ONNX file is exported from them once and kept in a cache folder.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class System:
+    """One measured system."""
+
+    name: str
+    settings: str
+    embed: Callable[[Sequence[str]], Rows]
+
+
+def hotbed(folder: Path, threads: int) -> System:
+    from hotbed import Embedder
+
+    embedder = Embedder(str(folder), num_threads=threads)
+    embedder._engine.warm_up()
+    return System(
+        "hotbed", f"Embedder, {threads} threads", lambda t: embedder.embed(t, truncate=True)
+    )
+
+
+def sentence_transformers(folder: Path, threads: int) -> System:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    torch.set_num_threads(threads)
+    model = SentenceTransformer(str(folder), device="cpu")
+    return System(
+        "sentence-transformers",
+        f"encode, batch_size 32 (its default, sorts by length), fp32, {threads} threads",
+        lambda t: model.encode(list(t), batch_size=32, show_progress_bar=False),
+    )
+
+
+def onnxruntime(folder: Path, threads: int, cache: Path, *, sort: bool) -> System:
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(
+        str(export_onnx(folder, cache) / "model.onnx"), options, providers=["CPUExecutionProvider"]
+    )
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(256)
+    tokenizer.enable_padding()
+
+    def embed(texts: Sequence[str]) -> Rows:
+        order = (
+            sorted(range(len(texts)), key=lambda i: -len(texts[i])) if sort else range(len(texts))
+        )
+        rows = np.empty((len(texts), 384), dtype=np.float32)
+        indexes = list(order)
+        for start in range(0, len(indexes), 32):
+            part = indexes[start : start + 32]
+            encoded = tokenizer.encode_batch_fast([texts[i] for i in part])
+            ids = np.array([e.ids for e in encoded], dtype=np.int64)
+            mask = np.array([e.attention_mask for e in encoded], dtype=np.int64)
+            feeds = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+            (states,) = session.run(None, feeds)
+            weights = mask[..., None].astype(np.float32)
+            pooled = (states * weights).sum(1) / weights.sum(1)
+            rows[part] = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
+        return rows
+
+    name = "sorted by length" if sort else "arrival order"
+    return System("onnxruntime", f"batches of 32, {name}, fp32, {threads} threads", embed)
+
+
+def fastembed(folder: Path, threads: int, cache: Path) -> System:
+    from fastembed import TextEmbedding
+
+    made = export_onnx(folder, cache)
+    model: Any = TextEmbedding(
+        "sentence-transformers/all-MiniLM-L6-v2", threads=threads, specific_model_path=str(made)
+    )
+    return System(
+        "fastembed",
+        f"embed, batch_size 32, fp32, {threads} threads",
+        lambda t: np.stack(list(model.embed(list(t), batch_size=32))).astype(np.float32),
+    )
+
+
+def export_onnx(folder: Path, cache: Path) -> Path:
+    """model.onnx beside the tokenizer files, from the same weights; made once."""
+    made = cache / folder.parent.name
+    if (made / "model.onnx").exists():
+        return made
+    import torch
+    from transformers import AutoModel
+
+    shutil.copytree(folder, made, dirs_exist_ok=True)
+    model = AutoModel.from_pretrained(folder).eval()
+
+    class States(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
+            return self.model(input_ids, attention_mask, token_type_ids).last_hidden_state
+
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    example = torch.ones(2, 8, dtype=torch.long)
+    torch.onnx.export(
+        States(),
+        (example, example, example * 0),
+        str(made / "model.onnx"),
+        input_names=names,
+        output_names=["last_hidden_state"],
+        dynamic_axes={n: {0: "batch", 1: "tokens"} for n in [*names, "last_hidden_state"]},
+        opset_version=17,
+        dynamo=False,
+    )
+    return made
