@@ -1,0 +1,62 @@
+"""The one internal request, whatever dialect it came in, and its result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+from hotbed.core.output import OutputSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedRequest:
+    """Inputs to embed and how.
+
+    Attributes:
+        texts: the inputs as text; None if they came as token ids.
+        token_arrays: the inputs as token ids; None if they came as text.
+        is_single: the client sent one bare input, not a list of inputs.
+        spec: what the rows shall be.
+        prompt_name: named prefix of the model; text only.
+        input_type: ``query`` or ``document``, which names a prefix too; text only.
+        truncate: cut inputs that are too long instead of refusing them.
+        truncation_side: which end is cut.
+    """
+
+    texts: list[str] | None
+    token_arrays: list[list[int]] | None
+    is_single: bool
+    spec: OutputSpec
+    prompt_name: str | None = None
+    input_type: Literal["query", "document"] | None = None
+    truncate: bool = False
+    truncation_side: Literal["left", "right"] = "right"
+
+    @property
+    def num_inputs(self) -> int:
+        inputs = self.texts if self.texts is not None else self.token_arrays
+        assert inputs is not None, "a request has texts or token arrays: this is a bug"
+        return len(inputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedResult:
+    """Rows of one request, in the order of its inputs.
+
+    Attributes:
+        rows: arrays [n, row width], n in all the number of inputs; read-only.
+        num_tokens: tokens computed, special tokens included.
+        fingerprint: short hash over all that the rows depend on besides the inputs.
+        tokenize_us: time until the token ids were there.
+        queue_us: longest wait of a chunk in a replica's queue.
+        device_us: device time of all chunks together.
+    """
+
+    rows: list[NDArray[Any]]
+    num_tokens: int
+    fingerprint: str
+    tokenize_us: int
+    queue_us: int
+    device_us: int

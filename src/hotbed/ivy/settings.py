@@ -1,0 +1,93 @@
+"""The one settings record of an Ivy process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from hotbed.core.defaults import DEFAULT_MODEL
+
+
+@dataclass(frozen=True, kw_only=True)
+class IvySettings:
+    """Settings of the HTTP gateway."""
+
+    model: str = DEFAULT_MODEL
+    """Folder, hub name or installed model whose tokenizer and prompts are used."""
+    revision: str | None = None
+    """Commit, tag or branch of a hub model."""
+    offline: bool | None = None
+    """Never use the network to find the model; unset: as the hub library is set."""
+    served_model_names: tuple[str, ...] = ()
+    """More names that clients may ask for; the first one is the name in the answers."""
+    replicas: tuple[str, ...] = ("127.0.0.1:50051",)
+    """gRPC addresses of the Tulip replicas: host:port or unix:/path."""
+    min_ready_replicas: int | None = None
+    """Healthy replicas from which on /ready says 200; unset: all of them."""
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 for all."""
+    port: int = 8000
+    """Port shared by all Ivy processes of the machine (SO_REUSEPORT)."""
+    own_port: int | None = None
+    """One more port for this process alone, e.g. to scrape the metrics of each process."""
+    fast_tokenizers: Literal["auto", "off"] = "auto"
+    """Use nanotoken or fastokens where they agree exactly with Hugging Face's tokenizer."""
+    tokenizer_threads: int = 2
+    """Threads for tokenising large requests."""
+    max_body_bytes: int = 32 * 1024 * 1024
+    """Largest body, also after decompression; past it 413."""
+    max_inputs: int = 2048
+    """Most inputs in a request; past it 400, as OpenAI answers."""
+    max_request_tokens: int = 1_000_000
+    """Most tokens in a request; past it 413."""
+    max_requests_in_flight: int = 1024
+    """Requests worked on at a time in this process; past it 429."""
+    max_pending_body_bytes: int = 512 * 1024 * 1024
+    """Body bytes held at a time in this process; past it 429."""
+    max_chunks_per_replica: int = 3
+    """Chunks of one request in flight at a time, for each replica that is up: two keep its device
+    busy, the third covers the way there and back; more would only make others wait behind it."""
+    max_attempts: int = 3
+    """Replicas that one chunk is sent to when they fail one after the other; then 503."""
+    request_timeout_s: float = 60.0
+    """Time for one request unless the header x-request-timeout-ms gives less or more; then 504."""
+    max_request_timeout_s: float = 600.0
+    """Most that x-request-timeout-ms can ask for."""
+    unavailable_wait_s: float = 5.0
+    """Time a request waits for a replica to come back before its 503."""
+    connect_timeout_s: float = 5.0
+    """Time for a replica's answer when connecting."""
+    max_backoff_s: float = 2.0
+    """Longest pause between two attempts to connect to a replica."""
+    keep_alive_s: float = 180.0
+    """Idle time after which a connection is closed; must be longer than the clients' (75 to 90 s
+    in common pools and proxies), else they send on a connection that was just closed."""
+    drain_delay_s: float = 0.0
+    """Time after SIGTERM with /ready at 503 in which requests are still accepted."""
+    drain_timeout_s: float = 30.0
+    """Time for requests in flight after that; then they get 503."""
+    backlog: int = 2048
+    """Length of the listen queue."""
+
+    def __post_init__(self) -> None:
+        if not self.replicas:
+            raise ValueError("replicas: at least one address is needed")
+        if len(set(self.replicas)) != len(self.replicas):
+            raise ValueError("replicas: an address is listed twice")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            may_be_zero = field.name in ("port", "own_port", "drain_delay_s", "unavailable_wait_s")
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                continue
+            if not value >= 0 or (value == 0 and not may_be_zero):  # also refuses NaN
+                raise ValueError(f"{field.name} must be above 0, got {value}")
+        if self.num_ready_replicas > len(self.replicas):
+            raise ValueError(
+                f"min_ready_replicas is {self.min_ready_replicas}, "
+                f"but there are only {len(self.replicas)} replicas"
+            )
+
+    @property
+    def num_ready_replicas(self) -> int:
+        """Healthy replicas that /ready asks for."""
+        return len(self.replicas) if self.min_ready_replicas is None else self.min_ready_replicas

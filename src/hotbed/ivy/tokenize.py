@@ -1,0 +1,88 @@
+"""Text to token ids without holding up the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from hotbed.core.errors import HotbedError
+from hotbed.core.ragged import RaggedBatch
+from hotbed.ivy.bounded import map_bounded
+from hotbed.ivy.indexes import shift_index
+from hotbed.text.tokenizer import EncodeOptions, Tokenizer
+
+# Below so much estimated work the tokenizer runs on the event loop: handing over to a thread costs
+# 60 to 160 us of CPU, and all the tokenizers release the GIL there (2026-11-30).
+INLINE_US = 2_000
+# Larger requests are cut into pieces of about this size, so that requests take turns.
+PIECE_US = 10_000
+# Cost of an input however short (2026-11-30).
+_US_PER_TEXT = 10
+
+
+class TokenizeStage:
+    """The tokenizer and its threads."""
+
+    def __init__(self, tokenizer: Tokenizer, *, num_threads: int) -> None:
+        self._tokenizer = tokenizer
+        self._num_threads = num_threads
+        self._executor = ThreadPoolExecutor(num_threads, thread_name_prefix="tokenize")
+
+    def close(self) -> None:
+        """Wait for running pieces and end the threads."""
+        self._executor.shutdown(cancel_futures=True)
+
+    async def encode(self, texts: Sequence[str], options: EncodeOptions) -> RaggedBatch:
+        """Token ids of the texts, in order.
+
+        Raises:
+            HotbedError: INVALID_INPUT with param ``input[i]``.
+        """
+        if self._cost_us(texts) < INLINE_US:
+            return self._tokenizer.encode(texts, options).batch
+        pieces = self._cut(texts)
+        loop = asyncio.get_running_loop()
+
+        async def encode_piece(piece: tuple[int, Sequence[str]]) -> RaggedBatch:
+            start, part = piece
+            try:
+                encoded = await loop.run_in_executor(
+                    self._executor, self._tokenizer.encode, part, options
+                )
+            except HotbedError as error:
+                raise shift_index(error, start) from None
+            return encoded.batch
+
+        return RaggedBatch.concatenate(
+            await map_bounded(encode_piece, pieces, limit=self._num_threads)
+        )
+
+    async def check(self, arrays: list[list[int]], options: EncodeOptions) -> RaggedBatch:
+        """Token ids as the client gave them, checked."""
+        num_ids = sum(map(len, arrays))
+        # About 0.05 us an id and 5 us an array (2026-11-30).
+        if num_ids * 0.05 + len(arrays) * 5 < INLINE_US:
+            return self._tokenizer.check_token_arrays(arrays, options).batch
+        loop = asyncio.get_running_loop()
+        encoded = await loop.run_in_executor(
+            self._executor, self._tokenizer.check_token_arrays, arrays, options
+        )
+        return encoded.batch
+
+    def _cost_us(self, texts: Sequence[str]) -> float:
+        num_chars = sum(map(len, texts))
+        return num_chars * self._tokenizer.us_per_kchar / 1000 + len(texts) * _US_PER_TEXT
+
+    def _cut(self, texts: Sequence[str]) -> list[tuple[int, Sequence[str]]]:
+        """(index of the first text, texts) of pieces of about PIECE_US each."""
+        pieces = []
+        start, cost_us = 0, 0.0
+        for index, text in enumerate(texts):
+            cost_us += self._cost_us((text,))
+            if cost_us >= PIECE_US:
+                pieces.append((start, texts[start : index + 1]))
+                start, cost_us = index + 1, 0.0
+        if start < len(texts):
+            pieces.append((start, texts[start:]))
+        return pieces

@@ -1,0 +1,45 @@
+"""Settings that cannot work are refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from hotbed.core.defaults import DEFAULT_MODEL
+from hotbed.ivy.settings import IvySettings
+
+
+def test_the_defaults_hold():
+    settings = IvySettings()
+    assert settings.model == DEFAULT_MODEL
+    assert settings.num_ready_replicas == 1
+    # Common client pools and proxies keep idle connections for 60 to 90 s.
+    assert settings.keep_alive_s > 90 + 75
+
+
+def test_all_replicas_must_be_ready_unless_told_otherwise():
+    assert IvySettings(replicas=("a:1", "b:1")).num_ready_replicas == 2
+    assert IvySettings(replicas=("a:1", "b:1"), min_ready_replicas=1).num_ready_replicas == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"replicas": ()}, "replicas"),
+        ({"replicas": ("a:1", "a:1")}, "replicas"),
+        ({"min_ready_replicas": 2}, "min_ready_replicas"),
+        ({"min_ready_replicas": 0}, "min_ready_replicas"),
+        ({"max_body_bytes": 0}, "max_body_bytes"),
+        ({"request_timeout_s": -1}, "request_timeout_s"),
+        ({"max_attempts": 0}, "max_attempts"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_by_name(changes, named):
+    with pytest.raises(ValueError, match=named):
+        IvySettings(**changes)
+
+
+def test_the_record_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        IvySettings().port = 1  # type: ignore[misc]
