@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import hashlib
+import time
 
 from hotbed.checkpoint.records import Prompts
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
@@ -59,13 +59,12 @@ class EmbedPipeline:
             raise name_bare_input(error) if request.is_single else error from None
 
     async def _run(self, request: EmbedRequest, deadline: float) -> EmbedResult:
-        loop = asyncio.get_running_loop()
-        start = loop.time()
+        start = time.perf_counter()
         info = self._pool.info or await self._pool.wait_for_info(deadline)
         _check_dimensions(request.spec.dimensions, info.dimensions)
         batch, prompt = await self._token_ids(request)
         self._check_size(batch.num_tokens)
-        tokenize_s = loop.time() - start
+        tokenize_s = time.perf_counter() - start
         calls = ChunkCalls(
             self._pool,
             request.spec,

@@ -266,7 +266,8 @@ class Replica:
         if (state, reason) == (self.state, self.reason):
             return
         level = logging.INFO if state == "up" or self._closing.is_set() else logging.WARNING
-        logger.log(level, "replica %s: %s %s", self.address, state, reason)
+        why = f": {reason}" if reason else ""
+        logger.log(level, "replica %s is %s%s", self.address, state, why)
         self.state = state
         self.reason = reason
 
