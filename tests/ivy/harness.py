@@ -74,6 +74,7 @@ def settings_for(*addresses: str, **changes: Any) -> IvySettings:
         "max_backoff_s": 0.05,
         "request_timeout_s": 20.0,
         "keep_alive_s": 20.0,
+        "drain_delay_s": 0.0,
         "drain_timeout_s": 5.0,
     }
     return IvySettings(model=MODEL, replicas=addresses, port=0, **{**values, **changes})

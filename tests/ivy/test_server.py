@@ -150,6 +150,8 @@ async def test_before_it_stops_accepting_ready_says_so(model, tulip):
         assert (await client.get("/health")).status_code == 200
         answer = await client.post("/v1/embeddings", json={"input": "the cat"})
         assert answer.status_code == 200
+        # Case 129: a client that keeps its connection would be reset when it is closed.
+        assert answer.headers["connection"] == "close"
         ivy.server.stop()
         assert ivy.task is not None
         await ivy.task

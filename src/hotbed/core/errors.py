@@ -8,7 +8,8 @@ from __future__ import annotations
 import enum
 import re
 
-_INPUT_INDEX = re.compile(r"input\[(\d+)\]")
+# Replicas say "sequence 3" of the item they were given.
+_PLACE = re.compile(r"input\[(\d+)\]|\bsequence (\d+)\b")
 
 
 class ErrorCode(enum.Enum):
@@ -72,17 +73,17 @@ def invalid(message: str, param: str | None = None) -> HotbedError:
 
 
 def shift_input_index(error: HotbedError, first: int) -> HotbedError:
-    """The error with every ``input[i]`` as ``input[i + first]``.
+    """The error with every ``input[i]`` or ``sequence i`` as ``input[i + first]``.
 
     For whoever hands a long list on in pieces: a person must read the index in the whole list.
     """
 
     def shift(match: re.Match[str]) -> str:
-        return f"input[{int(match[1]) + first}]"
+        return f"input[{int(match[1] or match[2]) + first}]"
 
     return HotbedError(
         error.code,
-        _INPUT_INDEX.sub(shift, error.message),
-        param=None if error.param is None else _INPUT_INDEX.sub(shift, error.param),
+        _PLACE.sub(shift, error.message),
+        param=None if error.param is None else _PLACE.sub(shift, error.param),
         retry_after_s=error.retry_after_s,
     )

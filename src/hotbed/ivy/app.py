@@ -114,12 +114,14 @@ class Gateway:
         except asyncio.CancelledError:
             # Only the server cancels, when the time to drain is over. The request was accepted,
             # so it gets its answer; the task ends right after it.
-            reply = _with_close(error_reply(_STOPPING))
+            reply = error_reply(_STOPPING)
         except Exception:
             logger.exception("request %s failed: this is a bug", request_id.decode())
             reply = error_reply(
                 HotbedError(ErrorCode.INTERNAL, "A fault in the gateway; its log has the details.")
             )
+        if self.status.draining:
+            reply = _with_close(reply)
         self._metrics.count_answer(route, reply.status)
         await send_reply(send, reply, ((b"x-request-id", request_id),))
 

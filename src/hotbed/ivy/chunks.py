@@ -9,10 +9,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from hotbed.core.errors import ErrorCode, HotbedError
+from hotbed.core.errors import ErrorCode, HotbedError, shift_input_index
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
-from hotbed.ivy.indexes import shift_index
 from hotbed.ivy.pool import ReplicaPool
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.codec import decode_rows
@@ -90,7 +89,7 @@ class ChunkCalls:
             except HotbedError as error:
                 is_first = self._num_in_flight == 1 and self._num_answered == 0
                 if error.code is not ErrorCode.OVERLOADED or is_first:
-                    raise shift_index(error, chunk.start) from None
+                    raise shift_input_index(error, chunk.start) from None
                 retry_after_s = error.retry_after_s or RETRY_AFTER_S
             else:
                 self._num_answered += 1

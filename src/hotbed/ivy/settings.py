@@ -62,8 +62,9 @@ class IvySettings:
     keep_alive_s: float = 180.0
     """Idle time after which a connection is closed; must be longer than the clients' (75 to 90 s
     in common pools and proxies), else they send on a connection that was just closed."""
-    drain_delay_s: float = 0.0
-    """Time after SIGTERM with /ready at 503 in which requests are still accepted."""
+    drain_delay_s: float = 1.0
+    """Time after SIGTERM with /ready at 503 in which requests are still taken, each answered with
+    Connection: close, so that clients leave before their connections are closed under them."""
     drain_timeout_s: float = 30.0
     """Time for requests in flight after that; then they get 503."""
     backlog: int = 2048

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from hotbed.core.errors import HotbedError
+from hotbed.core.errors import HotbedError, shift_input_index
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.bounded import map_bounded
-from hotbed.ivy.indexes import shift_index
 from hotbed.text.tokenizer import EncodeOptions, Tokenizer
 
 # Below so much estimated work the tokenizer runs on the event loop: handing over to a thread costs
@@ -17,8 +16,6 @@ from hotbed.text.tokenizer import EncodeOptions, Tokenizer
 INLINE_US = 2_000
 # Larger requests are cut into pieces of about this size, so that requests take turns.
 PIECE_US = 10_000
-# Cost of an input however short (2026-11-30).
-_US_PER_TEXT = 10
 
 
 class TokenizeStage:
@@ -39,7 +36,7 @@ class TokenizeStage:
         Raises:
             HotbedError: INVALID_INPUT with param ``input[i]``.
         """
-        if self._cost_us(texts) < INLINE_US:
+        if self._tokenizer.estimate_us(texts) < INLINE_US:
             return self._tokenizer.encode(texts, options).batch
         pieces = self._cut(texts)
         loop = asyncio.get_running_loop()
@@ -51,7 +48,7 @@ class TokenizeStage:
                     self._executor, self._tokenizer.encode, part, options
                 )
             except HotbedError as error:
-                raise shift_index(error, start) from None
+                raise shift_input_index(error, start) from None
             return encoded.batch
 
         return RaggedBatch.concatenate(
@@ -70,16 +67,12 @@ class TokenizeStage:
         )
         return encoded.batch
 
-    def _cost_us(self, texts: Sequence[str]) -> float:
-        num_chars = sum(map(len, texts))
-        return num_chars * self._tokenizer.us_per_kchar / 1000 + len(texts) * _US_PER_TEXT
-
     def _cut(self, texts: Sequence[str]) -> list[tuple[int, Sequence[str]]]:
         """(index of the first text, texts) of pieces of about PIECE_US each."""
         pieces = []
         start, cost_us = 0, 0.0
         for index, text in enumerate(texts):
-            cost_us += self._cost_us((text,))
+            cost_us += self._tokenizer.estimate_us((text,))
             if cost_us >= PIECE_US:
                 pieces.append((start, texts[start : index + 1]))
                 start, cost_us = index + 1, 0.0
