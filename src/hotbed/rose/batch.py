@@ -40,13 +40,19 @@ class PackedBatch:
         token_ids: int32 [T]; pad rows hold id 0.
         positions: int32 [T], from 0 in each sequence; pad rows hold 0.
         num_tokens: real tokens; the rest of T are pad rows.
-        groups: the sequences by length, in the order they lie.
+        cu_seqlens: int32 [slots + 1], slots >= S: the sequences' offsets, then slots without
+            tokens; on a GPU the last slot holds the pad rows, as a sequence of their own, so that
+            attention writes every row.
+        max_seqlen: no slot is longer; on a GPU a bound that stays the same from capture to replay.
+        groups: the sequences by length, in the order they lie; empty on a GPU.
         restore: int64 [S]; sequence i of the caller is row ``restore[i]`` of the pooled rows.
     """
 
     token_ids: Tensor
     positions: Tensor
     num_tokens: int
+    cu_seqlens: Tensor
+    max_seqlen: int
     groups: tuple[LengthGroup, ...]
     restore: NDArray[np.int64]
 
@@ -73,12 +79,14 @@ def pack(batch: RaggedBatch) -> PackedBatch:
         token_ids[:num_tokens] = batch.token_ids
         positions[:num_tokens] = np.arange(num_tokens, dtype=np.int32)
         groups: tuple[LengthGroup, ...] = (LengthGroup(0, 1, num_tokens),)
+        cu_seqlens = batch.cu_seqlens
         restore = np.zeros(1, dtype=np.int64)
     else:
         order = np.argsort(-lengths, kind="stable")
         sorted_lengths = lengths[order]
-        new_starts = np.concatenate(([0], np.cumsum(sorted_lengths)[:-1]))
-        within = np.arange(num_tokens) - np.repeat(new_starts, sorted_lengths)
+        cu_seqlens = np.zeros_like(batch.cu_seqlens)
+        np.cumsum(sorted_lengths, out=cu_seqlens[1:])
+        within = np.arange(num_tokens) - np.repeat(cu_seqlens[:-1], sorted_lengths)
         positions[:num_tokens] = within
         source = np.repeat(batch.cu_seqlens[:-1][order], sorted_lengths) + within
         token_ids[:num_tokens] = batch.token_ids[source]
@@ -86,7 +94,13 @@ def pack(batch: RaggedBatch) -> PackedBatch:
         restore = np.empty(len(order), dtype=np.int64)
         restore[order] = np.arange(len(order))
     return PackedBatch(
-        torch.from_numpy(token_ids), torch.from_numpy(positions), num_tokens, groups, restore
+        token_ids=torch.from_numpy(token_ids),
+        positions=torch.from_numpy(positions),
+        num_tokens=num_tokens,
+        cu_seqlens=torch.from_numpy(cu_seqlens),
+        max_seqlen=groups[0].length,
+        groups=groups,
+        restore=restore,
     )
 
 

@@ -10,18 +10,33 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def resolve_device(name: str) -> torch.device:
-    """``cpu``; other devices are refused by name until ROSE has kernels for them."""
-    if name != "cpu":
-        raise invalid(f"device {name!r} is not supported; supported: cpu")
-    return torch.device(name)
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``, if it is there.
+
+    ``auto`` is a CUDA device if there is one, else the CPU; ``auto:N`` is device N, counted round.
+    """
+    kind, _, index = name.partition(":")
+    is_cpu = name == "cpu"
+    if not is_cpu and (kind not in ("auto", "cuda") or not (index or "0").isdigit()):
+        raise invalid(f"device {name!r} is not supported; supported: auto, cpu, cuda, cuda:N")
+    if is_cpu or (kind == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if kind == "auto":
+        return torch.device("cuda", int(index or 0) % torch.cuda.device_count())
+    if not torch.cuda.is_available():
+        raise invalid(f"device {name!r}: this torch ({torch.__version__}) finds no CUDA device")
+    number, available = int(index or 0), torch.cuda.device_count()
+    if number >= available:
+        raise invalid(f"device {name!r}: there are {available} CUDA devices, from cuda:0 on")
+    return torch.device("cuda", number)
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """``auto`` is float32 on a CPU, whatever the files hold: half precision runs there at about 1 %
-    of fp32's speed on most processors (sentence-transformers' documentation).
+    """``auto`` is bfloat16 on CUDA and float32 on a CPU, whatever the files hold.
+
+    Half precision runs on most CPUs at about 1 % of fp32's speed (sentence-transformers' docs).
     """
     if name == "auto":
-        return torch.float32
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
     if name not in _DTYPES:
         raise invalid(f"dtype {name!r} is unknown; there are: auto, {', '.join(_DTYPES)}")
     return _DTYPES[name]

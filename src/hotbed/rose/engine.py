@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from typing import Protocol
 
-import numpy as np
 import torch
 
 from hotbed.checkpoint.fingerprint import fingerprint
@@ -15,62 +15,62 @@ from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import EngineDeadError, StepResult
-from hotbed.rose.attention.select import select_backend
-from hotbed.rose.batch import PackedBatch, pack
+from hotbed.rose.attention.select import AttentionSettings, select_backend
+from hotbed.rose.cpu import CpuRunner
+from hotbed.rose.cuda import CudaRunner, CudaSettings
 from hotbed.rose.device import dtype_name, resolve_device, resolve_dtype
-from hotbed.rose.layers.pool import pool
-from hotbed.rose.layers.quantize import finish
 from hotbed.rose.lazy_tensor import LazyTensor
-from hotbed.rose.registry import FAMILIES, Model
+from hotbed.rose.recipe import Recipe
+from hotbed.rose.registry import FAMILIES
 from hotbed.rose.weights import load_weights
 
-# Token counts whose kernels are built at start, so that the first real texts do not wait for them.
-_WARM_UP_TOKENS = (*range(8, 129, 8), *range(160, 513, 32))
+
+class Runner(Protocol):
+    """How steps run on one kind of device."""
+
+    default_step_tokens: int
+
+    def submit(self, batch: RaggedBatch, segments: Sequence[OutputSegment]) -> Future[StepResult]:
+        """Enqueue a step, in order, without waiting for it."""
+        ...
+
+    def warm_up(self) -> None:
+        """Build what the usual sizes need."""
+        ...
+
+    def close(self) -> None:
+        """Finish the steps that were taken."""
+        ...
 
 
 class RoseEngine:
-    """Implements `hotbed.core.step.Engine`.
+    """Implements `hotbed.core.step.Engine`."""
 
-    On the CPU one compute thread stands for the device's stream: `step` prepares the batch on the
-    caller's thread, hands it over and returns; steps run in order.
-    """
-
-    # Step size for whoever batches: on a CPU more tokens a step gain nothing (MiniLM, 2 threads,
-    # 2026-11-30) and cost latency.
-    default_step_tokens = 2048
-
-    def __init__(
-        self, model: Model, checkpoint: Checkpoint, info: ModelInfo, *, num_threads: int
-    ) -> None:
-        self._model = model
-        self._checkpoint = checkpoint
+    def __init__(self, runner: Runner, info: ModelInfo) -> None:
+        self.runner = runner
         self._info = info
         self._closed = threading.Event()
-        # Thread counts are per thread in torch's OpenMP pools: set where the work runs.
-        self._compute = ThreadPoolExecutor(
-            1,
-            thread_name_prefix="rose-compute",
-            initializer=torch.set_num_threads,
-            initargs=(num_threads,),
-        )
 
     @staticmethod
     def load(
         checkpoint: Checkpoint,
         *,
-        device: str = "cpu",
+        device: str = "auto",
         dtype: str = "auto",
-        attention: str = "auto",
+        attention: AttentionSettings = AttentionSettings(),  # noqa: B008  # frozen
         num_threads: int | None = None,
+        cuda: CudaSettings = CudaSettings(),  # noqa: B008  # frozen
     ) -> RoseEngine:
         """Read the weights and build the model.
 
         Args:
             checkpoint: what `hotbed.checkpoint.load.load_checkpoint` read.
-            device: ``cpu``.
-            dtype: ``auto``, ``float32`` or ``bfloat16``: the type of the compute.
-            attention: backend name, or ``auto``.
+            device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:N``.
+            dtype: type of the compute: ``auto`` (float32 on a CPU, bfloat16 on CUDA), ``float32``
+                or ``bfloat16``.
+            attention: which backend, or ``auto``.
             num_threads: CPU threads of one step; None takes torch's own default.
+            cuda: settings of the graphs; without effect on a CPU.
 
         Raises:
             HotbedError: INVALID_INPUT naming the field or tensor that does not fit.
@@ -79,8 +79,7 @@ class RoseEngine:
         torch_dtype = resolve_dtype(dtype, torch_device)
         family = FAMILIES[checkpoint.family]
         spec = family.attention_spec(checkpoint.config)
-        backend = select_backend(spec, torch_device.type, name=attention)
-        # torch.inference_mode is a property of the thread: tensors made here serve there too.
+        backend = select_backend(spec, torch_device, settings=attention, dtype=torch_dtype)
         with torch.inference_mode():
             weights = load_weights(
                 checkpoint,
@@ -102,14 +101,29 @@ class RoseEngine:
             device=str(torch_device),
             fingerprint=fingerprint(checkpoint, dtype_name(torch_dtype)),
         )
-        return RoseEngine(
-            model, checkpoint, info, num_threads=num_threads or torch.get_num_threads()
-        )
+        recipe = Recipe(checkpoint.pooling.pooling, info.normalize, checkpoint.quantizer)
+        runner: Runner
+        if torch_device.type == "cuda":
+            runner = CudaRunner(
+                model,
+                recipe,
+                device=torch_device,
+                settings=cuda,
+                by_length=backend.grid_follows_max_seqlen,
+            )
+        else:
+            runner = CpuRunner(model, recipe, max_tokens=info.max_tokens, num_threads=num_threads)
+        return RoseEngine(runner, info)
 
     @property
     def info(self) -> ModelInfo:
         """Facts of the loaded model."""
         return self._info
+
+    @property
+    def default_step_tokens(self) -> int:
+        """Step size that suits the device."""
+        return self.runner.default_step_tokens
 
     def step(
         self, batch: RaggedBatch, segments: Sequence[OutputSegment] | None = None
@@ -122,36 +136,13 @@ class RoseEngine:
             raise EngineDeadError("the engine is closed")
         if segments is None:
             segments = (OutputSegment(0, batch.num_sequences, OutputSpec()),)
-        return LazyTensor(self._compute.submit(self._run, pack(batch), tuple(segments)))
+        return LazyTensor(self.runner.submit(batch, segments))
 
     def warm_up(self) -> None:
-        """Run one step of each usual size, so that no request pays for building kernels."""
-        longest = self._info.max_tokens
-        for num_tokens in _WARM_UP_TOKENS:
-            whole, rest = divmod(num_tokens, longest)
-            lengths = np.array([longest] * whole + [rest] * (rest > 0), dtype=np.int32)
-            ids = np.zeros(num_tokens, dtype=np.int32)
-            self.step(RaggedBatch.from_lengths(ids, lengths)).wait()
+        """Run steps of the usual sizes, so that no request pays for building kernels."""
+        self.runner.warm_up()
 
     def close(self) -> None:
-        """Finish the steps that were taken, stop the compute thread."""
+        """Finish the steps that were taken; later ones raise EngineDeadError."""
         self._closed.set()
-        self._compute.shutdown(wait=True)
-
-    def _run(self, batch: PackedBatch, segments: tuple[OutputSegment, ...]) -> StepResult:
-        with torch.inference_mode():
-            states = self._model.forward(batch)
-            rows = pool(states, batch.groups, self._checkpoint.pooling.pooling)
-            if len(batch.restore) > 1:
-                rows = rows[torch.from_numpy(batch.restore)]
-            finite = torch.isfinite(rows).all(dim=-1).numpy()
-            finished = [
-                finish(
-                    rows[segment.start : segment.stop],
-                    segment.spec,
-                    normalize=self._info.normalize,
-                    quantizer=self._checkpoint.quantizer,
-                )
-                for segment in segments
-            ]
-        return StepResult(finished, finite)
+        self.runner.close()

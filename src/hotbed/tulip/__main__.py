@@ -41,13 +41,20 @@ def load_rose(settings: TulipSettings) -> Engine:
     )
     # Here: the port is bound by now and health checks are answered while torch is imported, and a
     # model that is not there is found without it.
+    from hotbed.rose.attention.select import AttentionSettings  # noqa: PLC0415
+    from hotbed.rose.cuda import CudaSettings  # noqa: PLC0415
     from hotbed.rose.engine import RoseEngine  # noqa: PLC0415
+    from hotbed.rose.graphs import CaptureMode  # noqa: PLC0415
 
     engine = RoseEngine.load(
         checkpoint,
         device=settings.device,
         dtype=settings.dtype,
+        attention=AttentionSettings(settings.attention, settings.kernel_dir),
         num_threads=settings.num_threads,
+        cuda=CudaSettings(
+            capture=CaptureMode(settings.capture), max_graph_bytes=settings.max_graph_mib << 20
+        ),
     )
     if settings.warm_up:
         engine.warm_up()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal
 
 from hotbed.core.defaults import DEFAULT_MODEL
 from hotbed.core.model_info import ModelInfo
@@ -31,10 +33,19 @@ class TulipSettings:
     """Never use the network to find the model; unset: as the hub library is set."""
     listen: str = "127.0.0.1:50051"
     """gRPC address: host:port or unix:/path; port 0 takes a free one."""
-    device: str = "cpu"
-    """Where the model computes."""
+    device: str = "auto"
+    """Where the model computes: auto (a GPU if there is one), cpu, cuda or cuda:N."""
     dtype: str = "auto"
-    """Type of the compute; auto takes float32 on a CPU."""
+    """Type of the compute: auto (float32 on a CPU, bfloat16 on a GPU), float32 or bfloat16."""
+    attention: str = "auto"
+    """Attention backend: auto (the best that works), sdpa, varlen or fa4."""
+    kernel_dir: Path | None = None
+    """Folder of FlashAttention 4 kernels, as python -m hotbed.rose.attention.fa4_build makes it."""
+    capture: Literal["lazy", "start", "off"] = "lazy"
+    """When CUDA graphs are captured: at the second step of a size, before the first request, or
+    never."""
+    max_graph_mib: int = 8192
+    """Device memory that CUDA graphs may add; past it the one used longest ago goes."""
     num_threads: int | None = None
     """CPU threads of one step; unset: the engine's own default."""
     max_step_tokens: int = 0

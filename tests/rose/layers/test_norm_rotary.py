@@ -43,7 +43,7 @@ def test_rotary_is_the_formula_at_each_position(theta: float) -> None:
     head_dim, positions = 8, torch.tensor([0, 1, 2, 0, 1, 63], dtype=torch.int32)
     rotary = Rotary(head_dim=head_dim, theta=theta, max_positions=64, device=torch.device("cpu"))
     x = torch.randn(len(positions), 2, head_dim)
-    got = Rotary.apply(x, *rotary.at(positions))
+    got = rotary.at(positions).apply(x)
     for t, position in enumerate(positions.tolist()):
         for i in range(head_dim // 2):
             angle = position * theta ** (-2 * i / head_dim)

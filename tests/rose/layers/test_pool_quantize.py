@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from hotbed.core.output import OutputDtype, OutputSpec
-from hotbed.rose.batch import LengthGroup
+from hotbed.rose.batch import LengthGroup, PackedBatch
 from hotbed.rose.layers.pool import pool
 from hotbed.rose.layers.quantize import finish
 
 GROUPS = (LengthGroup(0, 1, 3), LengthGroup(3, 2, 2), LengthGroup(7, 1, 1))
+
+
+def _pool(states: torch.Tensor, groups: tuple[LengthGroup, ...], pooling: Any) -> torch.Tensor:
+    nothing = torch.zeros(0, dtype=torch.int32)
+    batch = PackedBatch(nothing, nothing, 0, nothing, 0, groups, np.zeros(0, np.int64))
+    return pool(states, batch, pooling)
 
 
 def test_each_pooling_reads_only_its_own_sequence() -> None:
@@ -24,20 +32,20 @@ def test_each_pooling_reads_only_its_own_sequence() -> None:
         "last": torch.stack([states[b - 1] for _, b in bounds]),
     }
     for name, rows in expected.items():
-        torch.testing.assert_close(pool(states, GROUPS, name), rows)
+        torch.testing.assert_close(_pool(states, GROUPS, name), rows)
 
 
 def test_mean_is_taken_in_fp32() -> None:
     # In bf16 a running sum of ones stops at 256.
     states = torch.ones(1000, 1, dtype=torch.bfloat16)
-    rows = pool(states, (LengthGroup(0, 1, 1000),), "mean")
+    rows = _pool(states, (LengthGroup(0, 1, 1000),), "mean")
     assert rows.dtype is torch.float32
     assert rows.item() == 1.0
 
 
 def _finish(rows: torch.Tensor, spec: OutputSpec, **options: object) -> np.ndarray:
     settings = {"normalize": True, "quantizer": "none"} | options
-    return finish(rows, spec, **settings)
+    return finish(rows, spec, **settings).numpy()
 
 
 def test_cut_comes_before_normalise_so_the_norm_is_one() -> None:
@@ -93,3 +101,10 @@ def test_rows_have_the_width_and_type_the_spec_states(dtype: OutputDtype) -> Non
     assert rows.shape == (3, spec.row_width(32))
     assert rows.dtype == dtype.numpy
     assert rows.flags.c_contiguous
+
+
+def test_packing_is_numpys() -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(9, 64)
+    got = _finish(rows, OutputSpec(dtype=OutputDtype.UBINARY), normalize=False)
+    np.testing.assert_array_equal(got, np.packbits(rows.numpy() >= 0, axis=-1))

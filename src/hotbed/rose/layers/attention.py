@@ -5,14 +5,15 @@ Legend: T tokens, D hidden, N query heads, K key/value heads, H head dim.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from torch import Tensor
 
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.layers.linear import Linear
-from hotbed.rose.layers.norm import RMSNorm
-from hotbed.rose.layers.rotary import Rotary
+from hotbed.rose.layers.norm import LinearThenNorm, RMSNorm
+from hotbed.rose.layers.rotary import Rotation
 
 
 class SelfAttention:
@@ -20,7 +21,7 @@ class SelfAttention:
 
     Args:
         qkv: D to (N + 2 K) H, rows ordered q, k, v.
-        out: N H to D.
+        out: N H to D; the norm of a post-norm block is part of it.
         spec: heads and mask.
         backend: what computes it.
         q_norm: per-head norm of q before the rotation, or None.
@@ -31,7 +32,7 @@ class SelfAttention:
         self,
         *,
         qkv: Linear,
-        out: Linear,
+        out: Linear | LinearThenNorm,
         spec: AttentionSpec,
         backend: AttentionBackend,
         q_norm: RMSNorm | None = None,
@@ -39,6 +40,7 @@ class SelfAttention:
     ) -> None:
         self._qkv, self._out, self._spec, self._backend = qkv, out, spec, backend
         self._q_norm, self._k_norm = q_norm, k_norm
+        self._kernels = qkv.kernels
 
     def __call__(
         self,
@@ -46,22 +48,44 @@ class SelfAttention:
         *,
         residual: Tensor,
         plan: Any,
-        rotary: tuple[Tensor, Tensor] | None = None,
+        rotary: Rotation | None = None,
     ) -> Tensor:
         """Attention of x [T, D] plus `residual` [T, D].
 
         Args:
             x_TD: the layer's input.
-            residual: added to the output projection.
+            residual: added to the output projection, and may be written to.
             plan: of this step, from the backend.
-            rotary: (cos, sin) of this step, or None for models without.
+            rotary: of this step, or None for models without.
         """
         spec = self._spec
-        heads = self._qkv(x_TD).view(-1, spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim)
+        qkv = self._qkv(x_TD)
+        heads = qkv.view(-1, spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim)
+        if self._kernels is not None:
+            self._rotate_on_gpu(self._kernels, qkv, rotary)
         q, k, v = heads.split((spec.num_heads, spec.num_kv_heads, spec.num_kv_heads), dim=1)
-        if self._q_norm is not None and self._k_norm is not None:
-            q, k = self._q_norm(q), self._k_norm(k)
-        if rotary is not None:
-            q, k = Rotary.apply(q, *rotary), Rotary.apply(k, *rotary)
+        if self._kernels is None:
+            if self._q_norm is not None and self._k_norm is not None:
+                q, k = self._q_norm(q), self._k_norm(k)
+            if rotary is not None:
+                q, k = rotary.apply(q), rotary.apply(k)
         attended = self._backend.run(q, k, v, plan)
         return self._out(attended.view(len(x_TD), spec.num_heads * spec.head_dim), residual)
+
+    def _rotate_on_gpu(self, kernels: ModuleType, qkv: Tensor, rotary: Rotation | None) -> None:
+        """Norm and rotate q and k inside `qkv`."""
+        if rotary is None:
+            assert self._q_norm is None, "no model norms q and k without rotating them: a bug"
+            return
+        norm = self._q_norm
+        kernels.qk_norm_rope_(
+            qkv,
+            rotary.positions,
+            rotary.cos,
+            rotary.sin,
+            num_heads=self._spec.num_heads,
+            num_kv_heads=self._spec.num_kv_heads,
+            q_weight=None if norm is None else norm.weight,
+            k_weight=None if self._k_norm is None else self._k_norm.weight,
+            eps=0.0 if norm is None else norm.eps,
+        )

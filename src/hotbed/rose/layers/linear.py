@@ -6,16 +6,23 @@ On the CPU in fp32 the weight is packed once into oneDNN's blocked layout, and a
 residual run in the GEMM's epilogue. Measured 2026-11-30 (AMD EPYC, AVX-512, 2 threads, MiniLM
 shapes): 1.1 to 1.4 times the rate of `torch.nn.functional.linear`, GELU 3 to 6 % instead of a pass
 of its own.
+
+On a GPU the GEMM is cuBLAS's, which takes bias, tanh-GELU and ReLU into its epilogue. The residual
+is the matrix it accumulates on: in place, as the out-of-place form copies it first. Exact GELU is a
+kernel of its own, together with the bias.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from hotbed.rose.layers.fused import kernels_for
 
 Activation = Literal["none", "gelu", "gelu_tanh", "relu", "silu"]
 
@@ -44,6 +51,9 @@ class Linear:
         weight: [out, in].
         bias: [out] or None.
         activation: applied to the output; not together with a residual.
+
+    Attributes:
+        kernels: the launchers if the layer is on a GPU, else None; see `hotbed.rose.layers.fused`.
     """
 
     def __init__(
@@ -52,15 +62,21 @@ class Linear:
         self.out_features, self.in_features = weight.shape
         self._bias = bias
         self._activation = activation
-        self._packed = can_pack(weight)
+        self.kernels = kernels_for(weight)
+        self._packed = self.kernels is None and can_pack(weight)
         self._weight = (
             torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _PACK_ROWS)
             if self._packed
             else weight
         )
+        if self.kernels is not None and activation == "gelu":
+            self.kernels.check_multiple("GELU", self.out_features)
 
     def __call__(self, x_TI: Tensor, residual: Tensor | None = None) -> Tensor:
-        """x [T, in] to [T, out], plus `residual` [T, out] if given."""
+        """x [T, in] to [T, out], plus `residual` [T, out] if given.
+
+        On a GPU the sum is written over `residual`: whoever gives it has no more use for it.
+        """
         if self._packed:
             ops = torch.ops.mkldnn._linear_pointwise
             out: Tensor
@@ -70,9 +86,24 @@ class Linear:
                 attribute, algorithm = _EPILOGUES[self._activation]
                 out = ops.default(x_TI, self._weight, self._bias, attribute, [], algorithm)
             return out
+        if self.kernels is not None:
+            return self._on_gpu(self.kernels, x_TI, residual)
         y = F.linear(x_TI, self._weight, self._bias)
         if residual is not None:
             return y.add_(residual)
+        return y if self._activation == "none" else _ACTIVATIONS[self._activation](y)
+
+    def _on_gpu(self, kernels: ModuleType, x_TI: Tensor, residual: Tensor | None) -> Tensor:
+        if residual is not None:
+            y = residual.addmm_(x_TI, self._weight.T)
+            return y if self._bias is None else y.add_(self._bias)
+        if self._activation == "gelu":
+            activated: Tensor = kernels.bias_gelu_(x_TI @ self._weight.T, self._bias)
+            return activated
+        if self._bias is not None and self._activation in ("gelu_tanh", "relu"):
+            tanh = self._activation == "gelu_tanh"
+            return torch._addmm_activation(self._bias, x_TI, self._weight.T, use_gelu=tanh)
+        y = F.linear(x_TI, self._weight, self._bias)
         return y if self._activation == "none" else _ACTIVATIONS[self._activation](y)
 
 

@@ -9,15 +9,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from hotbed.rose.layers.fused import kernels_for
+from hotbed.rose.layers.linear import Linear
+
 
 class LayerNorm:
     """LayerNorm with weight [D] and bias [D]."""
 
     def __init__(self, weight: Tensor, bias: Tensor, *, eps: float) -> None:
         self._weight, self._bias, self._eps = weight, bias, eps
+        self._kernels = kernels_for(weight)
+        if self._kernels is not None:
+            self._kernels.check_width("LayerNorm", len(weight))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [..., D] to the same shape and dtype; statistics in fp32."""
+        """x [..., D], on a GPU [T, D], to the same shape and dtype; statistics in fp32."""
+        if self._kernels is not None:
+            y: Tensor = self._kernels.layer_norm(x, self._weight, self._bias, eps=self._eps)
+            return y
         return torch.layer_norm(x, self._weight.shape, self._weight, self._bias, self._eps)
 
 
@@ -25,10 +34,54 @@ class RMSNorm:
     """RMSNorm with weight [D]; statistics in fp32 whatever the dtype."""
 
     def __init__(self, weight: Tensor, *, eps: float) -> None:
-        self._weight, self._eps = weight, eps
+        self.weight, self.eps = weight, eps
+        self._kernels = kernels_for(weight)
+        if self._kernels is not None:
+            self._kernels.check_width("RMSNorm", len(weight))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [..., D] to the same shape and dtype."""
+        """x [..., D], on a GPU [T, D], to the same shape and dtype."""
+        if self._kernels is not None:
+            y: Tensor = self._kernels.rms_norm(x, self.weight, eps=self.eps)
+            return y
         x_fp32 = x.float()
-        scale = torch.rsqrt(x_fp32.square().mean(-1, keepdim=True) + self._eps)
-        return (x_fp32 * scale).to(x.dtype) * self._weight
+        scale = torch.rsqrt(x_fp32.square().mean(-1, keepdim=True) + self.eps)
+        return (x_fp32 * scale).to(x.dtype) * self.weight
+
+
+class LinearThenNorm:
+    """The end of a post-norm block: LayerNorm(residual + x W^T + b). Stands where a Linear may.
+
+    On a GPU the norm's kernel adds residual and bias: the GEMM then has nothing to read but its
+    operands, and the sum is not rounded before the norm.
+
+    Args:
+        weight: of the linear layer, [out, in].
+        bias: of the linear layer, [out].
+        norm_weight: [out].
+        norm_bias: [out].
+        eps: of the norm.
+    """
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor, *, norm_weight: Tensor, norm_bias: Tensor, eps: float
+    ) -> None:
+        self._kernels = kernels_for(weight)
+        self._bias, self._norm_weight, self._norm_bias = bias, norm_weight, norm_bias
+        self._eps = eps
+        self._linear = Linear(weight, bias if self._kernels is None else None)
+        self._norm = LayerNorm(norm_weight, norm_bias, eps=eps)
+
+    def __call__(self, x_TI: Tensor, residual: Tensor) -> Tensor:
+        """x [T, in] and `residual` [T, out] to [T, out]."""
+        if self._kernels is not None:
+            y: Tensor = self._kernels.layer_norm(
+                self._linear(x_TI),
+                self._norm_weight,
+                self._norm_bias,
+                eps=self._eps,
+                linear_bias=self._bias,
+                residual=residual,
+            )
+            return y
+        return self._norm(self._linear(x_TI, residual))

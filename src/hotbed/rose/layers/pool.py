@@ -6,25 +6,52 @@ offset, never by a pad or end token id.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from hotbed.rose.batch import LengthGroup
+from hotbed.rose.batch import PackedBatch
+from hotbed.rose.layers.fused import kernels_for
+
+Pooling = Literal["mean", "cls", "last"]
 
 
-def pool(
-    x_TD: Tensor,
-    groups: tuple[LengthGroup, ...],
-    pooling: Literal["mean", "cls", "last"],
-) -> Tensor:
-    """Token states [T, D] to rows, fp32 [S, D], one a sequence in the order of `groups`."""
+class PooledRows(NamedTuple):
+    """A step's rows on a GPU, one a slot in the order of the batch, without the pad slot.
+
+    Attributes:
+        pooled: fp32 [S, D]; zeros for a slot without tokens.
+        default_form: fp32 [S, D], as a request without wishes gets them; may be `pooled` itself.
+        finite: uint8 [S], 1 where all of a pooled row is finite.
+    """
+
+    pooled: Tensor
+    default_form: Tensor
+    finite: Tensor
+
+
+def pool(x_TD: Tensor, batch: PackedBatch, pooling: Pooling) -> Tensor:
+    """Token states [T, D] to rows, fp32 [S, D], on a CPU: in the order of the batch's groups."""
     rows = []
-    for group in groups:
+    for group in batch.groups:
         states = x_TD[group.start : group.stop].view(group.count, group.length, -1)
         if pooling == "mean":
             rows.append(states.mean(dim=1, dtype=torch.float32))
         else:
             rows.append(states[:, 0 if pooling == "cls" else -1].float())
     return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+
+def pool_rows(x_TD: Tensor, batch: PackedBatch, pooling: Pooling, *, normalize: bool) -> PooledRows:
+    """Token states [T, D] to rows on a GPU; sequences are found on the device.
+
+    Args:
+        x_TD: states, pad rows included.
+        batch: its `cu_seqlens` are read.
+        pooling: which.
+        normalize: whether the default form is the L2-normalised row.
+    """
+    kernels = kernels_for(x_TD)
+    assert kernels is not None, "pool_rows was called for states on a CPU: a bug in the engine"
+    return PooledRows(*kernels.pool(x_TD, batch.cu_seqlens, pooling=pooling, normalize=normalize))

@@ -2,17 +2,15 @@
 
 int8, pplx:  clamp(round_half_even(tanh(p) * 127), -128, 127)   (pplx-embed's st_quantize.py)
 int8, other: round_half_even(x / max|x| * 127) for each row; cosine does not see the scale
-bits:        x >= 0, on the unquantised value, eight a byte, most significant first (numpy.packbits)
+bits:        x >= 0, on the unquantised value, eight a byte, most significant first, as numpy does
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from hotbed.core.output import OutputDtype, OutputSpec
@@ -29,8 +27,8 @@ def finish(
     *,
     normalize: bool,
     quantizer: Quantizer,
-) -> NDArray[Any]:
-    """Pooled fp32 rows [S, D] to a C-contiguous array [S, row width] of the spec's dtype.
+) -> Tensor:
+    """Pooled fp32 rows [S, D] to contiguous rows [S, row width] of the spec's dtype, same device.
 
     Args:
         rows_SD: pooled rows; not written to, but float32 rows may be a view of them.
@@ -42,15 +40,20 @@ def finish(
     if normalize if spec.normalize is None else spec.normalize:
         x = F.normalize(x, dim=-1, eps=_NORM_EPS)
     if spec.dtype is OutputDtype.FLOAT32:
-        return x.contiguous().cpu().numpy()
+        return x.contiguous()
     if spec.dtype is OutputDtype.FLOAT16:
-        return x.half().contiguous().cpu().numpy()
+        return x.half().contiguous()
     if spec.dtype is OutputDtype.INT8:
-        return _int8(x, quantizer).contiguous().cpu().numpy()
-    packed = np.packbits((x >= 0).cpu().numpy(), axis=-1)
-    if spec.dtype is OutputDtype.UBINARY:
-        return packed
-    return (packed.astype(np.int16) - 128).astype(np.int8)
+        return _int8(x, quantizer).contiguous()
+    packed = _pack_bits(x >= 0)
+    return packed if spec.dtype is OutputDtype.UBINARY else (packed.int() - 128).to(torch.int8)
+
+
+def _pack_bits(bits_SD: Tensor) -> Tensor:
+    """Bool [S, D] to uint8 [S, D / 8], most significant bit first."""
+    weights = 1 << torch.arange(7, -1, -1, dtype=torch.int32, device=bits_SD.device)
+    grouped = bits_SD.view(len(bits_SD), -1, 8).int()
+    return (grouped * weights).sum(dim=-1, dtype=torch.int32).to(torch.uint8)
 
 
 def _int8(x: Tensor, quantizer: Quantizer) -> Tensor:

@@ -8,8 +8,35 @@ Source: Su et al. 2021, arXiv 2104.09864; the half-split layout is GPT-NeoX's.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
+
+from hotbed.rose.layers.fused import kernels_for
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """The angles of one step, for all layers.
+
+    Attributes:
+        cos: fp32. On a CPU the rows of this step's positions, [T, 1, H/2]; on a GPU the whole table
+            [positions, H/2], in which the kernel finds the row of each token.
+        sin: the same.
+        positions: int32 [T].
+    """
+
+    cos: Tensor
+    sin: Tensor
+    positions: Tensor
+
+    def apply(self, x_TNH: Tensor) -> Tensor:
+        """Rotate x [T, N, H] on a CPU; the arithmetic is fp32, the result has x's dtype."""
+        first, second = x_TNH.float().chunk(2, dim=-1)
+        cos, sin = self.cos, self.sin
+        rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+        return rotated.to(x_TNH.dtype)
 
 
 class Rotary:
@@ -30,14 +57,13 @@ class Rotary:
         positions = torch.arange(max_positions, dtype=torch.float32, device=device)
         angles = torch.outer(positions, inverse)
         self._cos, self._sin = angles.cos(), angles.sin()
+        self._kernels = kernels_for(self._cos)
+        if self._kernels is not None:
+            self._kernels.check_head_dim(head_dim)
 
-    def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """(cos, sin) of int positions [T], fp32 [T, 1, H/2] each; once a step, for all layers."""
-        return self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
-
-    @staticmethod
-    def apply(x_TNH: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Rotate x [T, N, H]; the arithmetic is fp32, the result has x's dtype."""
-        first, second = x_TNH.float().chunk(2, dim=-1)
-        rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-        return rotated.to(x_TNH.dtype)
+    def at(self, positions: Tensor) -> Rotation:
+        """The rotation of a step with int32 positions [T]."""
+        if self._kernels is not None:
+            return Rotation(self._cos, self._sin, positions)
+        cos, sin = self._cos[positions], self._sin[positions]
+        return Rotation(cos.unsqueeze(1), sin.unsqueeze(1), positions)

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from typing import cast
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from hotbed.checkpoint.records import BertConfig
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.batch import PackedBatch
 from hotbed.rose.layers.attention import SelfAttention
+from hotbed.rose.layers.embedding import NormedEmbedding
 from hotbed.rose.layers.linear import Activation, Linear
-from hotbed.rose.layers.norm import LayerNorm
+from hotbed.rose.layers.mlp import Mlp
+from hotbed.rose.layers.norm import LinearThenNorm
 from hotbed.rose.weights import Parameter, WeightMap, linear
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -81,23 +82,30 @@ class BertLayer:
         self, config: BertConfig, weights: dict[str, Tensor], name: str, backend: AttentionBackend
     ) -> None:
         def linear_of(part: str, activation: Activation = "none") -> Linear:
-            part = f"{name}.{part}"
-            return Linear(weights[f"{part}.weight"], weights[f"{part}.bias"], activation=activation)
+            return Linear(*_pair(weights, f"{name}.{part}"), activation=activation)
+
+        def then_norm(part: str, norm: str) -> LinearThenNorm:
+            weight, bias = _pair(weights, f"{name}.{norm}")
+            return LinearThenNorm(
+                *_pair(weights, f"{name}.{part}"),
+                norm_weight=weight,
+                norm_bias=bias,
+                eps=config.layer_norm_eps,
+            )
 
         self.attention = SelfAttention(
             qkv=linear_of("qkv"),
-            out=linear_of("out"),
+            out=then_norm("out", "attention_norm"),
             spec=attention_spec(config),
             backend=backend,
         )
-        self.attention_norm = _layer_norm(config, weights, f"{name}.attention_norm")
-        self.up = linear_of("up", _ACTIVATIONS[config.hidden_act])
-        self.down = linear_of("down")
-        self.mlp_norm = _layer_norm(config, weights, f"{name}.mlp_norm")
+        self.mlp = Mlp(
+            up=linear_of("up", _ACTIVATIONS[config.hidden_act]), down=then_norm("down", "mlp_norm")
+        )
 
     def __call__(self, x_TD: Tensor, plan: object) -> Tensor:
-        x_TD = self.attention_norm(self.attention(x_TD, residual=x_TD, plan=plan))
-        return self.mlp_norm(self.down(self.up(x_TD), x_TD))
+        x_TD = self.attention(x_TD, residual=x_TD, plan=plan)
+        return self.mlp(x_TD, residual=x_TD)
 
 
 class Bert:
@@ -109,9 +117,15 @@ class Bert:
         self._backend = backend
         self._spec = attention_spec(config)
         self._word = weights["word"]
-        # One text a sequence, so every token is in segment 0: its row joins the positions'.
-        self._position = weights["position"] + weights["segment"][0]
-        self._embedding_norm = _layer_norm(config, weights, "embedding_norm")
+        norm_weight, norm_bias = _pair(weights, "embedding_norm")
+        self._embedding = NormedEmbedding(
+            self._word,
+            # One text a sequence, so every token is in segment 0: its row joins the positions'.
+            weights["position"] + weights["segment"][0],
+            norm_weight=norm_weight,
+            norm_bias=norm_bias,
+            eps=config.layer_norm_eps,
+        )
         self._layers = [
             BertLayer(config, weights, f"layers.{i}", backend)
             for i in range(config.num_hidden_layers)
@@ -120,16 +134,14 @@ class Bert:
     def forward(self, batch: PackedBatch) -> Tensor:
         """Packed tokens to states [T, D]."""
         plan = self._backend.plan(batch, self._spec)
-        embedded = F.embedding(batch.token_ids, self._word)
-        embedded += F.embedding(batch.positions, self._position)
-        x_TD = self._embedding_norm(embedded)
+        x_TD = self._embedding(batch.token_ids, batch.positions)
         for layer in self._layers:
             x_TD = layer(x_TD, plan)
         return x_TD
 
 
-def _layer_norm(config: BertConfig, weights: dict[str, Tensor], name: str) -> LayerNorm:
-    return LayerNorm(weights[f"{name}.weight"], weights[f"{name}.bias"], eps=config.layer_norm_eps)
+def _pair(weights: dict[str, Tensor], name: str) -> tuple[Tensor, Tensor]:
+    return weights[f"{name}.weight"], weights[f"{name}.bias"]
 
 
 def build(config: object, weights: dict[str, Tensor], backend: AttentionBackend) -> Bert:

@@ -21,8 +21,9 @@ from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.batch import PackedBatch
 from hotbed.rose.layers.attention import SelfAttention
 from hotbed.rose.layers.linear import Linear
+from hotbed.rose.layers.mlp import SwiGluMlp
 from hotbed.rose.layers.norm import RMSNorm
-from hotbed.rose.layers.rotary import Rotary
+from hotbed.rose.layers.rotary import Rotary, Rotation
 from hotbed.rose.weights import Parameter, WeightMap, linear
 
 _UNUSED = (r"lm_head\.weight", r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
@@ -74,9 +75,12 @@ class Qwen3Layer:
         def norm(part: str) -> RMSNorm:
             return RMSNorm(weights[f"{name}.{part}"], eps=config.rms_norm_eps)
 
+        def linear_of(part: str) -> Linear:
+            return Linear(weights[f"{name}.{part}.weight"])
+
         self.attention = SelfAttention(
-            qkv=Linear(weights[f"{name}.qkv.weight"]),
-            out=Linear(weights[f"{name}.out.weight"]),
+            qkv=linear_of("qkv"),
+            out=linear_of("out"),
             spec=attention_spec(config),
             backend=backend,
             q_norm=norm("q_norm"),
@@ -84,13 +88,11 @@ class Qwen3Layer:
         )
         self.attention_norm = norm("attention_norm")
         self.mlp_norm = norm("mlp_norm")
-        self.gate_up = Linear(weights[f"{name}.gate_up.weight"])
-        self.down = Linear(weights[f"{name}.down.weight"])
+        self.mlp = SwiGluMlp(gate_up=linear_of("gate_up"), down=linear_of("down"))
 
-    def __call__(self, x_TD: Tensor, plan: object, rotary: tuple[Tensor, Tensor]) -> Tensor:
+    def __call__(self, x_TD: Tensor, plan: object, rotary: Rotation) -> Tensor:
         x_TD = self.attention(self.attention_norm(x_TD), residual=x_TD, plan=plan, rotary=rotary)
-        gate, up = self.gate_up(self.mlp_norm(x_TD)).chunk(2, dim=-1)
-        return self.down(F.silu(gate).mul_(up), x_TD)
+        return self.mlp(self.mlp_norm(x_TD), residual=x_TD)
 
 
 class Qwen3:

@@ -1,0 +1,74 @@
+"""Steps on a CPU: one compute thread stands for the device's stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from hotbed.core.output import OutputSegment
+from hotbed.core.ragged import RaggedBatch
+from hotbed.core.step import StepResult
+from hotbed.rose.batch import PackedBatch, pack
+from hotbed.rose.layers.pool import pool
+from hotbed.rose.recipe import Recipe
+from hotbed.rose.registry import Model
+
+# Token counts whose kernels are built at start, so that the first real texts do not wait for them.
+_WARM_UP_TOKENS = (*range(8, 129, 8), *range(160, 513, 32))
+
+
+class CpuRunner:
+    """Runs one step after another, in the order of the calls.
+
+    Args:
+        model: built on the CPU.
+        recipe: of its rows.
+        max_tokens: longest sequence.
+        num_threads: of one step; None takes torch's default.
+    """
+
+    # More tokens a step gain nothing (MiniLM, 2 threads, 2026-11-30) and cost latency.
+    default_step_tokens = 2048
+
+    def __init__(
+        self, model: Model, recipe: Recipe, *, max_tokens: int, num_threads: int | None
+    ) -> None:
+        self._model = model
+        self._recipe = recipe
+        self._max_tokens = max_tokens
+        # Thread counts are per thread in torch's OpenMP pools: set where the work runs.
+        self._compute = ThreadPoolExecutor(
+            1,
+            thread_name_prefix="rose-compute",
+            initializer=torch.set_num_threads,
+            initargs=(num_threads or torch.get_num_threads(),),
+        )
+
+    def submit(self, batch: RaggedBatch, segments: Sequence[OutputSegment]) -> Future[StepResult]:
+        """Prepare the batch on the caller's thread, hand it to the compute thread."""
+        return self._compute.submit(self._run, pack(batch), tuple(segments))
+
+    def warm_up(self) -> None:
+        """Run one step of each usual size."""
+        for num_tokens in _WARM_UP_TOKENS:
+            whole, rest = divmod(num_tokens, self._max_tokens)
+            lengths = np.array([self._max_tokens] * whole + [rest] * (rest > 0), dtype=np.int32)
+            ids = np.zeros(num_tokens, dtype=np.int32)
+            self.submit(RaggedBatch.from_lengths(ids, lengths), ()).result()
+
+    def close(self) -> None:
+        """Finish the steps that were taken, stop the compute thread."""
+        self._compute.shutdown(wait=True)
+
+    def _run(self, batch: PackedBatch, segments: tuple[OutputSegment, ...]) -> StepResult:
+        with torch.inference_mode():
+            states = self._model.forward(batch)
+            rows = pool(states, batch, self._recipe.pooling)
+            if len(batch.restore) > 1:
+                rows = rows[torch.from_numpy(batch.restore)]
+            finite = torch.isfinite(rows).all(dim=-1).numpy()
+            finished = [tensor.numpy() for tensor in self._recipe.finish(rows, segments)]
+        return StepResult(finished, finite)

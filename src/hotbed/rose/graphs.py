@@ -1,0 +1,139 @@
+"""CUDA graphs by configuration: eager at first sight, captured at the second, then replayed.
+
+All graphs share one memory pool: they run one after another on one stream, so the intermediates of
+one may lie where another's lay. What a graph reads and what it returns is kept alive by whoever
+holds its `Capture`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+
+from hotbed.rose.buckets import StepConfig
+
+T = TypeVar("T")
+
+
+class CaptureMode(enum.Enum):
+    """When graphs are captured."""
+
+    LAZY = "lazy"
+    """At the second step of a configuration."""
+    START = "start"
+    """The usual configurations before the first request, the others as with lazy."""
+    OFF = "off"
+    """Never: every step is eager."""
+
+
+@dataclass(slots=True)
+class GraphCounters:
+    """What became of the steps so far."""
+
+    eager: int = 0
+    captured: int = 0
+    replayed: int = 0
+    evicted: int = 0
+
+
+@dataclass(slots=True)
+class _Captured(Generic[T]):
+    graph: torch.cuda.CUDAGraph
+    result: T
+    num_bytes: int
+
+
+class GraphCache(Generic[T]):
+    """Runs work eagerly or as a graph, per configuration; on one stream, from one thread.
+
+    Args:
+        stream: the stream everything runs on.
+        mode: when to capture.
+        max_bytes: device memory that all graphs together may have added; past it the graph that was
+            used longest ago goes.
+        max_graphs: the same for their number.
+        max_tokens: steps of more tokens are always eager: launches no longer matter there.
+    """
+
+    def __init__(
+        self,
+        stream: torch.cuda.Stream,
+        *,
+        mode: CaptureMode,
+        max_bytes: int,
+        max_graphs: int,
+        max_tokens: int,
+    ) -> None:
+        self.counters = GraphCounters()
+        self._stream = stream
+        self._mode = mode
+        self._max_bytes = max_bytes
+        self._max_graphs = max_graphs
+        self._max_tokens = max_tokens
+        self._pool = torch.cuda.graph_pool_handle()
+        self._seen: set[StepConfig] = set()
+        self._graphs: OrderedDict[StepConfig, _Captured[T]] = OrderedDict()
+
+    @property
+    def num_bytes(self) -> int:
+        """Device memory that the graphs have added."""
+        return sum(captured.num_bytes for captured in self._graphs.values())
+
+    def run(self, config: StepConfig, work: Callable[[], T]) -> T:
+        """Enqueue `work` on the stream and return its result, whose values come later.
+
+        Args:
+            config: work of one configuration does the same launches on the same inputs' addresses.
+            work: launches only: no host sync, no copy from pageable memory.
+        """
+        if self._mode is CaptureMode.OFF or config.num_tokens > self._max_tokens:
+            self.counters.eager += 1
+            return work()
+        captured = self._graphs.get(config)
+        if captured is None:
+            if config not in self._seen:
+                self._seen.add(config)
+                self.counters.eager += 1
+                return work()
+            captured = self.capture(config, work)
+        else:
+            self._graphs.move_to_end(config)
+            self.counters.replayed += 1
+        captured.graph.replay()
+        return captured.result
+
+    def capture(self, config: StepConfig, work: Callable[[], T]) -> _Captured[T]:
+        """Capture `work`, which has run eagerly before (kernels built, libraries initialised)."""
+        before = torch.cuda.memory_reserved(self._stream.device)
+        graph = torch.cuda.CUDAGraph()
+        # thread_local: other threads (metrics, other replicas' waits) may use CUDA meanwhile.
+        with torch.cuda.graph(
+            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+        ):
+            result = work()
+        added = max(0, torch.cuda.memory_reserved(self._stream.device) - before)
+        captured = _Captured(graph, result, added)
+        self._graphs[config] = captured
+        self.counters.captured += 1
+        self._evict()
+        return captured
+
+    def clear(self) -> None:
+        """Drop all graphs and their memory."""
+        self._graphs.clear()
+        self._seen.clear()
+
+    def _evict(self) -> None:
+        while len(self._graphs) > 1 and (
+            len(self._graphs) > self._max_graphs or self.num_bytes > self._max_bytes
+        ):
+            # Replays of it that are still queued must end before its memory goes.
+            self._stream.synchronize()
+            config, _ = self._graphs.popitem(last=False)
+            self._seen.discard(config)
+            self.counters.evicted += 1

@@ -1,0 +1,133 @@
+"""The engine on a card in BF16 against the engine on the CPU in fp32, row by row.
+
+Tolerance: BF16 rounds each state to 8 bits; two layers of it move a row of these checkpoints to a
+cosine of 0.9999 (measured with the CPU's own BF16, 2026-11-30). A wrong mask, position, scale or
+weight moves it below 0.99.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hotbed.checkpoint.load import load_checkpoint
+from hotbed.core.output import OutputSegment, OutputSpec
+from hotbed.core.ragged import RaggedBatch
+from hotbed.rose.engine import RoseEngine
+from tests.rose.kernels.devices import require_compiled
+from tests.support.checkpoints import make_bert, make_qwen3
+
+pytestmark = pytest.mark.gpu
+
+MIN_COSINE = 0.999
+MAX_RELATIVE_ERROR = 0.05
+# A text alone goes through GEMMs of other sizes, whose sums round elsewhere.
+MAX_ALONE_ERROR = 0.02
+
+WIDE = {"heads": 4, "kv_heads": 2, "head_dim": 128, "hidden": 256}
+MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "bert mean": (make_bert, {"pooling": "mean"}),
+    "bert cls": (make_bert, {"pooling": "cls"}),
+    "bert gelu_new": (make_bert, {"hidden_act": "gelu_new"}),
+    "bert relu": (make_bert, {"hidden_act": "relu"}),
+    "bert head dim 64": (make_bert, {"hidden": 384, "heads": 6, "intermediate": 1536}),
+    "qwen3 causal last": (make_qwen3, WIDE),
+    "qwen3 bidirectional mean": (make_qwen3, WIDE | {"causal": False}),
+    "pplx": (make_qwen3, WIDE | {"pplx": True}),
+}
+RAW = OutputSpec(normalize=False)
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def engines(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[RoseEngine, RoseEngine]]:
+    """(on the CPU, on the card) for one checkpoint."""
+    require_compiled()
+    make, options = MODELS[request.param]
+    folder: Path = make(tmp_path_factory.mktemp("models") / "m", **options)
+    checkpoint = load_checkpoint(str(folder))
+    cpu = RoseEngine.load(checkpoint, device="cpu", num_threads=1)
+    card = RoseEngine.load(checkpoint, device="cuda")
+    yield cpu, card
+    card.close()
+    cpu.close()
+
+
+def _sequences(engine: RoseEngine, lengths: list[int], seed: int = 0) -> list[np.ndarray]:
+    random = np.random.default_rng(seed)
+    return [random.integers(0, engine.info.vocab_size, n) for n in lengths]
+
+
+def _rows(engine: RoseEngine, sequences: list[np.ndarray], spec: OutputSpec = RAW) -> np.ndarray:
+    batch = RaggedBatch.from_sequences(sequences)
+    result = engine.step(batch, [OutputSegment(0, len(sequences), spec)]).wait()
+    assert result.finite.all()
+    return result.rows[0]
+
+
+def _error(got: np.ndarray, expected: np.ndarray) -> float:
+    """Largest norm of a row's error, relative to the row's norm."""
+    return float((np.linalg.norm(got - expected, axis=1) / np.linalg.norm(expected, axis=1)).max())
+
+
+def _min_cosine(got: np.ndarray, expected: np.ndarray) -> float:
+    norms = np.linalg.norm(got, axis=1) * np.linalg.norm(expected, axis=1)
+    return float(((got * expected).sum(axis=1) / norms).min())
+
+
+def _assert_same(got: np.ndarray, expected: np.ndarray) -> None:
+    assert np.isfinite(got).all()
+    assert _min_cosine(got, expected) >= MIN_COSINE
+    assert _error(got, expected) <= MAX_RELATIVE_ERROR
+
+
+def test_rows_equal_the_cpus(engines: tuple[RoseEngine, RoseEngine]) -> None:
+    """Three times each, so that the eager, the captured and the replayed step are all seen."""
+    cpu, card = engines
+    limit = cpu.info.max_tokens
+    for lengths in ([1], [limit], [1, 2, limit - 1, limit, 17, 17, limit // 2, 1], [16] * 32):
+        for seed in range(3):
+            sequences = _sequences(cpu, lengths, seed)
+            _assert_same(_rows(card, sequences), _rows(cpu, sequences))
+
+
+def test_a_replay_takes_other_lengths(engines: tuple[RoseEngine, RoseEngine]) -> None:
+    """All of one token bucket and one sequence bucket."""
+    cpu, card = engines
+    for lengths in ([40, 9, 1], [17, 17, 17], [1, 1, 48], [50, 2, 3], [30, 30, 1]):
+        sequences = _sequences(cpu, lengths, seed=sum(lengths))
+        _assert_same(_rows(card, sequences), _rows(cpu, sequences))
+
+
+def test_a_text_alone_equals_the_same_text_in_a_batch(
+    engines: tuple[RoseEngine, RoseEngine],
+) -> None:
+    cpu, card = engines
+    sequences = _sequences(cpu, [3, 60, 17, 1, 33])
+    together = _rows(card, sequences)
+    alone = np.concatenate([_rows(card, [s]) for s in sequences])
+    assert _error(alone, together) <= MAX_ALONE_ERROR
+
+
+def test_the_default_form_is_the_models(engines: tuple[RoseEngine, RoseEngine]) -> None:
+    cpu, card = engines
+    sequences = _sequences(cpu, [5, 20])
+    default = OutputSpec()
+    _assert_same(_rows(card, sequences, default), _rows(cpu, sequences, default))
+    if card.info.normalize:
+        norms = np.linalg.norm(_rows(card, sequences, default), axis=1)
+        np.testing.assert_allclose(norms, 1.0, atol=1e-5)
+
+
+def test_the_same_step_gives_the_same_bits(engines: tuple[RoseEngine, RoseEngine]) -> None:
+    _, card = engines
+    sequences = _sequences(card, [5, 20, 7])
+    _rows(card, sequences)
+    first = _rows(card, sequences)
+    for _ in range(5):
+        np.testing.assert_array_equal(_rows(card, sequences), first)
