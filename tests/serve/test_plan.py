@@ -98,11 +98,19 @@ def test_options_of_the_rooms_reach_them() -> None:
     assert "--max-inputs=7" in made.workers[0].command
 
 
-def test_threads_spin_briefly_between_layers_unless_the_user_says_otherwise() -> None:
-    assert plan().replicas[0].environment == {**ENVIRONMENT, "GOMP_SPINCOUNT": "10000"}
-    for chosen in ({"OMP_WAIT_POLICY": "PASSIVE"}, {"GOMP_SPINCOUNT": "5"}):
-        assert plan(environment=chosen).replicas[0].environment == chosen
-    assert plan(device="cuda:0").replicas[0].environment == ENVIRONMENT
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("auto", ("auto:0", "auto:1")),
+        ("cuda", ("cuda:0", "cuda:1")),
+        ("cuda:1", ("cuda:1", "cuda:1")),
+        ("cpu", ("cpu", "cpu")),
+    ],
+)
+def test_replicas_each_take_a_gpu_of_their_own(asked: str, expected: tuple[str, str]) -> None:
+    made = plan(device=asked, replicas=2)
+    for child, device in zip(made.replicas, expected, strict=True):
+        assert (f"--device={device}" in child.command) != (device == TulipSettings().device)
 
 
 def test_tokenizer_pools_are_off_in_workers_unless_the_user_says_otherwise() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def to_arguments(settings: DataclassInstance) -> list[str]:
 def _option(name: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [f"--{name}" if value else f"--no-{name}"]
-    if isinstance(value, (str, int, float)):
+    if isinstance(value, (str, int, float, Path)):
         return [f"--{name}={value}"]
     if isinstance(value, tuple) and value:
         return [option for element in value for option in _option(name, element)]

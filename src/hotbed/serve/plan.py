@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MAX_DEFAULT_WORKERS = 4
-_CPU = "cpu"
-
-_CPU_REPLICA_ENVIRONMENT = {
-    # libgomp's threads spin briefly between two layers, then sleep. 16-token text 3.7 ms against
-    # 6.2 ms with passive waits, and batches as fast (2 cores, MiniLM, 2026-11-30).
-    "GOMP_SPINCOUNT": "10000",
-}
-_OPENMP_WAIT_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 _WORKER_ENVIRONMENT = {
     # Tokenizer libraries would start a thread a core in each worker and fight.
     "TOKENIZERS_PARALLELISM": "false",
@@ -78,7 +70,7 @@ def make_plan(
     """
     num_workers = settings.workers or default_workers(num_cores)
     num_threads = settings.threads
-    if num_threads is None and settings.device == _CPU:
+    if num_threads is None and settings.device in ("auto", "cpu"):
         num_threads = max(1, num_cores // settings.replicas)
     addresses = tuple(f"unix:{directory}/tulip-{i}.sock" for i in range(settings.replicas))
     tulips = [
@@ -88,7 +80,7 @@ def make_plan(
             revision=settings.revision,
             offline=settings.offline,
             listen=address,
-            device=settings.device,
+            device=_device(settings.device, i),
             dtype=settings.dtype,
             num_threads=num_threads,
             drain_timeout_s=settings.drain_timeout_s,
@@ -114,7 +106,7 @@ def make_plan(
     ]
     return Plan(
         replicas=tuple(
-            _child(f"tulip-{i}", "hotbed.tulip", record, _replica_environment(record, environment))
+            _child(f"tulip-{i}", "hotbed.tulip", record, environment)
             for i, record in enumerate(tulips)
         ),
         workers=tuple(
@@ -137,13 +129,9 @@ def _child(
     return ChildSpec(name, (sys.executable, "-m", module, *to_arguments(record)), environment)
 
 
-def _replica_environment(
-    record: TulipSettings, environment: Mapping[str, str]
-) -> Mapping[str, str]:
-    is_users_choice = any(name in environment for name in _OPENMP_WAIT_VARIABLES)
-    if record.device != _CPU or is_users_choice:
-        return environment
-    return {**environment, **_CPU_REPLICA_ENVIRONMENT}
+def _device(asked: str, replica: int) -> str:
+    """One GPU a replica: ``cuda`` and ``auto`` count the devices up."""
+    return f"{asked}:{replica}" if asked in ("auto", "cuda") else asked
 
 
 def _own_port(first: int | None, index: int) -> int | None:

@@ -65,10 +65,11 @@ class ServeSettings:
     """Replicas that must be up for /ready to say 200; unset: all of them."""
     workers: int | None = None
     """Ivy processes; unset: half of the cores, at least 1 and at most 4."""
-    device: str = "cpu"
-    """Where the model computes."""
+    device: str = "auto"
+    """Where the model computes: auto (a GPU if there is one), cpu, cuda or cuda:N; with auto and
+    cuda each replica takes a GPU of its own."""
     dtype: str = "auto"
-    """Type of the compute; auto takes float32 on a CPU."""
+    """Type of the compute: auto (float32 on a CPU, bfloat16 on a GPU), float32 or bfloat16."""
     threads: int | None = None
     """CPU threads of each replica; unset: the cores divided by the replicas."""
     drain_timeout_s: float = 30.0
