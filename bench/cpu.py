@@ -8,16 +8,19 @@ sentence-transformers' (cosine >= 0.9999 for each text).
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from bench import peers, rows
 from bench.texts import mixed_texts
+from hotbed.checkpoint.load import load_checkpoint
+from hotbed.core.defaults import DEFAULT_MODEL
 
 MODEL = "all-minilm-l6-v2"
 MIN_COSINE = 0.9999
@@ -36,30 +39,22 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "hotbed-onnx")
     parser.add_argument("--systems", nargs="*", help="only those whose name starts so")
+    parser.add_argument("--suites", nargs="*", default=list(SUITES))
     arguments = parser.parse_args()
 
-    # Before torch is loaded by a peer: the engine's own OpenMP setting, for all alike.
-    import hotbed.rose  # noqa: F401
-    from hotbed.checkpoint.load import load_checkpoint
-    from hotbed.core.defaults import DEFAULT_MODEL
-
     folder = load_checkpoint(DEFAULT_MODEL).folder
-    threads = arguments.threads
-    systems = [
-        peers.sentence_transformers(folder, threads),
-        peers.hotbed(folder, threads),
-        peers.onnxruntime(folder, threads, arguments.cache, sort=False),
-        peers.onnxruntime(folder, threads, arguments.cache, sort=True),
-        peers.fastembed(folder, threads, arguments.cache),
-    ]
+    peers.export_onnx(folder, arguments.cache)
+    wanted = peers.systems(folder, arguments.threads, arguments.cache)
+    systems = [peers.Running(s) for s in wanted]
     reference = systems[0]
-    if arguments.systems:
-        systems = [s for s in systems if s.name.startswith(tuple(arguments.systems))]
     texts = mixed_texts(1000)
     short = "what is the boiling point of water at high altitude"
-    cosines = {s.name + s.settings: check(s, reference, [*texts[:64], short]) for s in systems}
+    cosines = {id(s): check(s, reference, [*texts[:64], short]) for s in systems}
+    if arguments.systems:
+        systems = [s for s in systems if s.system.name.startswith(tuple(arguments.systems))]
     measured = []
-    for suite, (count, calls, rounds) in SUITES.items():
+    for suite in arguments.suites:
+        count, calls, rounds = SUITES[suite]
         if suite == "cpu-1-short":
             inputs = [[short]] * calls
         else:
@@ -69,69 +64,76 @@ def main() -> int:
     rows.show("CPU, all-MiniLM-L6-v2, fp32", measured, columns)
     if arguments.out:
         rows.append(arguments.out, measured)
+    for running in systems:
+        running.close()
     return 0
 
 
-def check(system: peers.System, reference: peers.System, texts: list[str]) -> float:
+def check(running: peers.Running, reference: peers.Running, texts: list[str]) -> float:
     """Smallest cosine to the reference's rows; ends the run when it is too low."""
-    got, expected = system.embed(texts), reference.embed(texts)
+    (got, _), (expected, _) = running.embed(texts), reference.embed(texts)
     cosine = (
         (got * expected).sum(1) / np.linalg.norm(got, axis=1) / np.linalg.norm(expected, axis=1)
     )
     if not cosine.min() >= MIN_COSINE:
-        sys.exit(f"{system.name}: cosine {cosine.min():.6f} to {reference.name}; nothing was timed")
+        sys.exit(
+            f"{running.system.name}: cosine {cosine.min():.6f} to {reference.system.name}; "
+            "nothing was timed"
+        )
     return float(cosine.min())
 
 
 def measure(
     suite: str,
-    systems: list[peers.System],
+    systems: list[peers.Running],
     inputs: list[list[str]],
     rounds: int,
-    cosines: dict[str, float],
+    cosines: dict[int, float],
 ) -> list[dict[str, Any]]:
-    from tokenizers import Tokenizer
-
-    from hotbed.checkpoint.load import load_checkpoint
-    from hotbed.core.defaults import DEFAULT_MODEL
-
-    tokenizer = Tokenizer.from_file(str(load_checkpoint(DEFAULT_MODEL).tokenizer.tokenizer_json))
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(256)
-    tokens = sum(len(e.ids) for i in inputs for e in tokenizer.encode_batch(i))
-    seconds: dict[str, list[float]] = {s.name + s.settings: [] for s in systems}
-    totals: dict[str, list[float]] = {s.name + s.settings: [] for s in systems}
-    for system in systems:
-        system.embed(inputs[0][:32])  # warm-up
+    """One row a system; a call of each in turn, so that a busy moment hits all alike."""
+    tokens = sum(count_tokens(texts) for texts in inputs)
+    seconds: dict[int, list[float]] = {id(s): [] for s in systems}
+    for running in systems:
+        running.embed(inputs[0][:32])  # warm-up
     for _ in range(rounds):
-        for system in systems:
-            key = system.name + system.settings
-            round_start = time.perf_counter()
-            for texts in inputs:
-                start = time.perf_counter()
-                system.embed(texts)
-                seconds[key].append(time.perf_counter() - start)
-            totals[key].append(time.perf_counter() - round_start)
+        for texts in inputs:
+            for running in systems:
+                seconds[id(running)].append(running.embed(texts)[1])
     made = []
-    for system in systems:
-        key = system.name + system.settings
-        total = float(np.median(totals[key]))
+    for running in systems:
+        times = seconds[id(running)]
+        # Median over the rounds of a whole round's time.
+        total = float(np.median(np.reshape(times, (rounds, len(inputs))).sum(axis=1)))
         made.append(
             rows.row(
                 suite,
-                system.name,
+                running.system.name,
                 MODEL,
                 n=len(inputs[0]),
                 tokens=tokens // len(inputs),
                 concurrency=1,
-                **rows.percentiles(seconds[key]),
+                **rows.percentiles(times),
                 seq_per_s=round(sum(map(len, inputs)) / total, 1),
                 tokens_per_s=round(tokens / total),
-                cosine_min=round(cosines[key], 6),
-                settings=system.settings,
+                cosine_min=round(cosines[id(running)], 6),
+                settings=running.system.settings,
             )
         )
     return made
+
+
+@functools.cache
+def _tokenizer() -> Tokenizer:
+    path = load_checkpoint(DEFAULT_MODEL).tokenizer.tokenizer_json
+    tokenizer: Tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(256)
+    return tokenizer
+
+
+def count_tokens(texts: list[str]) -> int:
+    """Tokens of the texts as every system computes them, special tokens included."""
+    return sum(len(encoding.ids) for encoding in _tokenizer().encode_batch(texts))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,13 @@ same weights; the ONNX file is exported from them once and kept in a cache folde
 
 from __future__ import annotations
 
+import functools
+import multiprocessing
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -16,41 +20,110 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = NDArray[np.float32]
+Embed = Callable[[Sequence[str]], Rows]
 
 
 @dataclass(frozen=True)
 class System:
-    """One measured system."""
+    """One measured system, in a process of its own: thread pools of two libraries in one process
+    get in each other's way.
+
+    Attributes:
+        name: package name of the system.
+        settings: in words.
+        make: called in the process; gives the function that embeds.
+    """
 
     name: str
     settings: str
-    embed: Callable[[Sequence[str]], Rows]
+    make: Callable[[], Embed]
 
 
-def hotbed(folder: Path, threads: int) -> System:
+class Running:
+    """A system's process, which embeds when told to and says how long it took."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        context = multiprocessing.get_context("spawn")
+        self._pipe, child = context.Pipe()
+        self._process = context.Process(target=_serve, args=(system.make, child), daemon=True)
+        self._process.start()
+        child.close()
+        self._pipe.recv()
+
+    def embed(self, texts: Sequence[str]) -> tuple[Rows, float]:
+        """(rows, seconds)."""
+        self._pipe.send(list(texts))
+        answer = self._pipe.recv()
+        if isinstance(answer, BaseException):
+            raise answer
+        rows, seconds = answer
+        return rows, seconds
+
+    def close(self) -> None:
+        self._pipe.send(None)
+        self._process.join()
+
+
+def _serve(make: Callable[[], Embed], pipe: Connection) -> None:
+    embed = make()
+    pipe.send("ready")
+    while (texts := pipe.recv()) is not None:
+        start = time.perf_counter()
+        try:
+            rows = embed(texts)
+        except Exception as error:
+            pipe.send(error)
+        else:
+            pipe.send((rows, time.perf_counter() - start))
+
+
+def systems(folder: Path, threads: int, cache: Path) -> list[System]:
+    """All of them; the first is the reference."""
+    onnx = f"fp32, {threads} threads"
+    return [
+        System(
+            "sentence-transformers",
+            f"encode, batch_size 32 (its default; sorts by length), {onnx}",
+            functools.partial(sentence_transformers, folder, threads),
+        ),
+        System("hotbed", f"Embedder, {onnx}", functools.partial(hotbed, folder, threads)),
+        System(
+            "onnxruntime",
+            f"batches of 32 in arrival order, {onnx}",
+            functools.partial(onnxruntime, folder, threads, cache, sort=False),
+        ),
+        System(
+            "onnxruntime",
+            f"batches of 32 sorted by length, {onnx}",
+            functools.partial(onnxruntime, folder, threads, cache, sort=True),
+        ),
+        System(
+            "fastembed",
+            f"embed, batch_size 32, {onnx}",
+            functools.partial(fastembed, folder, threads, cache),
+        ),
+    ]
+
+
+def hotbed(folder: Path, threads: int) -> Embed:
     from hotbed import Embedder
 
     embedder = Embedder(str(folder), num_threads=threads)
-    embedder._engine.warm_up()
-    return System(
-        "hotbed", f"Embedder, {threads} threads", lambda t: embedder.embed(t, truncate=True)
-    )
+    embedder.warm_up()
+    return lambda texts: embedder.embed(texts, truncate=True)
 
 
-def sentence_transformers(folder: Path, threads: int) -> System:
+def sentence_transformers(folder: Path, threads: int) -> Embed:
     import torch
     from sentence_transformers import SentenceTransformer
 
     torch.set_num_threads(threads)
     model = SentenceTransformer(str(folder), device="cpu")
-    return System(
-        "sentence-transformers",
-        f"encode, batch_size 32 (its default, sorts by length), fp32, {threads} threads",
-        lambda t: model.encode(list(t), batch_size=32, show_progress_bar=False),
-    )
+    return lambda texts: model.encode(list(texts), batch_size=32, show_progress_bar=False)
 
 
-def onnxruntime(folder: Path, threads: int, cache: Path, *, sort: bool) -> System:
+def onnxruntime(folder: Path, threads: int, cache: Path, *, sort: bool) -> Embed:
     import onnxruntime
     from tokenizers import Tokenizer
 
@@ -81,22 +154,17 @@ def onnxruntime(folder: Path, threads: int, cache: Path, *, sort: bool) -> Syste
             rows[part] = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
         return rows
 
-    name = "sorted by length" if sort else "arrival order"
-    return System("onnxruntime", f"batches of 32, {name}, fp32, {threads} threads", embed)
+    return embed
 
 
-def fastembed(folder: Path, threads: int, cache: Path) -> System:
+def fastembed(folder: Path, threads: int, cache: Path) -> Embed:
     from fastembed import TextEmbedding
 
     made = export_onnx(folder, cache)
     model: Any = TextEmbedding(
         "sentence-transformers/all-MiniLM-L6-v2", threads=threads, specific_model_path=str(made)
     )
-    return System(
-        "fastembed",
-        f"embed, batch_size 32, fp32, {threads} threads",
-        lambda t: np.stack(list(model.embed(list(t), batch_size=32))).astype(np.float32),
-    )
+    return lambda texts: np.stack(list(model.embed(list(texts), batch_size=32))).astype(np.float32)
 
 
 def export_onnx(folder: Path, cache: Path) -> Path:

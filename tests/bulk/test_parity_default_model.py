@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from bench.texts import mixed_texts
 from sentence_transformers import SentenceTransformer
 
+from bench.texts import mixed_texts
 from hotbed import Embedder
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL

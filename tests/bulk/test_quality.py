@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from bench.texts import gensim_data
 from scipy.stats import pearsonr, spearmanr
 
+from bench.texts import gensim_data
 from hotbed import Embedder
 
 pytestmark = pytest.mark.weights

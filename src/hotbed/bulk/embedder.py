@@ -168,10 +168,13 @@ class Embedder:
             except HotbedError as error:
                 raise shift_input_index(error, start) from None
 
+        if len(texts) <= _WINDOW_TEXTS:  # nothing to overlap with
+            if texts:
+                yield 0, encode(0)
+            return
         with ThreadPoolExecutor(1, thread_name_prefix="tokenize") as pool:
-            ahead = pool.submit(encode, 0) if texts else None
+            ahead = pool.submit(encode, 0)
             for start in range(0, len(texts), _WINDOW_TEXTS):
-                assert ahead is not None, "a window was not submitted: a bug"
                 batch = ahead.result()
                 if start + _WINDOW_TEXTS < len(texts):
                     ahead = pool.submit(encode, start + _WINDOW_TEXTS)
@@ -214,6 +217,10 @@ class Embedder:
         while in_flight:
             collect()
 
+    def warm_up(self) -> None:
+        """Build what texts of usual lengths need, so that the first calls are as fast as later."""
+        self._engine.warm_up()
+
     def close(self) -> None:
         """Free the model; the embedder cannot be used afterwards."""
         self._engine.close()
@@ -233,9 +240,10 @@ class Embedder:
 @contextmanager
 def _progress(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
     """Yields a function that advances the bar by a number of texts."""
+    if not shown:
+        yield lambda num_texts: None
+        return
     columns = ("[progress.description]{task.description}", BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not shown
-    ) as progress:
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
         task = progress.add_task("embedding", total=total)
         yield lambda num_texts: progress.advance(task, num_texts)

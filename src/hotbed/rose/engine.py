@@ -21,7 +21,7 @@ from hotbed.rose.cuda import CudaRunner, CudaSettings
 from hotbed.rose.device import dtype_name, resolve_device, resolve_dtype
 from hotbed.rose.lazy_tensor import LazyTensor
 from hotbed.rose.recipe import Recipe
-from hotbed.rose.registry import FAMILIES
+from hotbed.rose.registry import FAMILIES, Model
 from hotbed.rose.weights import load_weights
 
 
@@ -80,14 +80,17 @@ class RoseEngine:
         family = FAMILIES[checkpoint.family]
         spec = family.attention_spec(checkpoint.config)
         backend = select_backend(spec, torch_device, settings=attention, dtype=torch_dtype)
-        with torch.inference_mode():
+
+        @torch.inference_mode()
+        def build() -> Model:
             weights = load_weights(
                 checkpoint,
                 family.weight_map(checkpoint.config),
                 dtype=torch_dtype,
                 device=torch_device,
             )
-            model = family.build(checkpoint.config, weights, backend)
+            return family.build(checkpoint.config, weights, backend)
+
         info = ModelInfo(
             name=checkpoint.name,
             task="embed",
@@ -105,14 +108,14 @@ class RoseEngine:
         runner: Runner
         if torch_device.type == "cuda":
             runner = CudaRunner(
-                model,
+                build(),
                 recipe,
                 device=torch_device,
                 settings=cuda,
                 by_length=backend.grid_follows_max_seqlen,
             )
         else:
-            runner = CpuRunner(model, recipe, max_tokens=info.max_tokens, num_threads=num_threads)
+            runner = CpuRunner(build, recipe, max_tokens=info.max_tokens, num_threads=num_threads)
         return RoseEngine(runner, info)
 
     @property
