@@ -15,7 +15,6 @@ import contextlib
 import itertools
 import json
 import multiprocessing
-import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,7 @@ import psutil
 import uvloop
 
 from bench import rows
+from bench.service import free_port, wait_until_ready
 from bench.texts import mixed_texts
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
@@ -90,9 +90,7 @@ def started(step_ms: float, fast_tokenizers: str) -> Iterator[tuple[int, psutil.
         folder = Path(name)
         # The gateway refuses a replica whose model has another name.
         (folder / "fake").symlink_to(checkpoint.folder)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         run = [sys.executable, "-m"]
         tulip = [
             *run, "hotbed.tulip.testing", f"--listen=unix:{folder}/t", f"--step-ms={step_ms}",
@@ -111,16 +109,6 @@ def started(step_ms: float, fast_tokenizers: str) -> Iterator[tuple[int, psutil.
             processes.append(process)
         wait_until_ready(port, processes)
         yield port, psutil.Process(processes[1].pid)
-
-
-def wait_until_ready(port: int, processes: list[subprocess.Popen[bytes]]) -> None:
-    while True:
-        if any(process.poll() is not None for process in processes):
-            raise RuntimeError("a process ended before it was ready")
-        with contextlib.suppress(OSError):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/ready")
-            return
-        time.sleep(0.1)
 
 
 def check(port: int) -> None:
