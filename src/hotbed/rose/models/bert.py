@@ -20,6 +20,7 @@ from hotbed.rose.layers.embedding import NormedEmbedding
 from hotbed.rose.layers.linear import Activation, Linear
 from hotbed.rose.layers.mlp import Mlp
 from hotbed.rose.layers.norm import LinearThenNorm
+from hotbed.rose.layers.short_encoder import ShortLayer, ShortSettings, short_encoder
 from hotbed.rose.weights import Parameter, WeightMap, linear
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -109,10 +110,21 @@ class BertLayer:
 
 
 class Bert:
-    """The encoder; `forward` gives the last layer's states."""
+    """The encoder; `forward` gives the last layer's states.
+
+    Args:
+        config: of the checkpoint.
+        weights: by the names of `weight_map`.
+        backend: of the attention.
+        short: of the path for short steps; None takes the defaults.
+    """
 
     def __init__(
-        self, config: BertConfig, weights: dict[str, Tensor], backend: AttentionBackend
+        self,
+        config: BertConfig,
+        weights: dict[str, Tensor],
+        backend: AttentionBackend,
+        short: ShortSettings | None = None,
     ) -> None:
         self._backend = backend
         self._spec = attention_spec(config)
@@ -131,13 +143,32 @@ class Bert:
             for i in range(config.num_hidden_layers)
         ]
 
+        self._short = None
+        if _ACTIVATIONS[config.hidden_act] == "gelu":
+            self._short = short_encoder(
+                [_short_layer(weights, f"layers.{i}") for i in range(config.num_hidden_layers)],
+                self._spec,
+                eps=config.layer_norm_eps,
+                reference=self._run_layers,
+                settings=short or ShortSettings(),
+            )
+
     def forward(self, batch: PackedBatch) -> Tensor:
         """Packed tokens to states [T, D]."""
-        plan = self._backend.plan(batch, self._spec)
+        short = self._short if self._short is not None and self._short.takes(batch) else None
         x_TD = self._embedding(batch.token_ids, batch.positions)
+        return self._run_layers(x_TD, batch) if short is None else short(x_TD, batch)
+
+    def _run_layers(self, x_TD: Tensor, batch: PackedBatch) -> Tensor:
+        plan = self._backend.plan(batch, self._spec)
         for layer in self._layers:
             x_TD = layer(x_TD, plan)
         return x_TD
+
+
+def _short_layer(weights: dict[str, Tensor], name: str) -> ShortLayer:
+    parts = ("qkv", "out", "attention_norm", "up", "down", "mlp_norm")
+    return ShortLayer(**{part: _pair(weights, f"{name}.{part}") for part in parts})
 
 
 def _pair(weights: dict[str, Tensor], name: str) -> tuple[Tensor, Tensor]:
