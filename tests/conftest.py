@@ -17,6 +17,8 @@ from tests.support.checkpoints import make_bert, make_qwen3
 # with two busy-waiting threads on two busy cores is up to ten times slower than with one.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Kernels that tests compile do not go to the user's own cache.
+os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / ".pytest_cache" / "xdg")
 # Without a card the GPU kernels run in Triton's interpreter, which is chosen when it is imported.
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")

@@ -25,7 +25,10 @@ class CannotCompileError(Exception):
 
 
 def default_cache_folder() -> Path:
-    """``hotbed`` in the user's cache folder, as the XDG base directory specification has it."""
+    """``hotbed`` in the user's cache folder, as the XDG base directory specification has it.
+
+    Read here and not in a settings record: it is the user's convention for all programs.
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "hotbed"
 
@@ -50,6 +53,8 @@ def compile_library(source: Path, folder: Path) -> Path:
                 made = Path(scratch) / target.name
                 _run([compiler, *_FLAGS, "-o", str(made), str(source), *_LINK])
                 made.replace(target)
+        if target.stat().st_uid != os.getuid():  # its code will run in this process
+            raise CannotCompileError("the library in the cache folder belongs to another user")
     except OSError as error:
         raise CannotCompileError(f"the cache folder: {error.strerror}") from error
     return target
