@@ -11,6 +11,7 @@ import argparse
 import functools
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -90,15 +91,16 @@ def measure(
     rounds: int,
     cosines: dict[int, float],
 ) -> list[dict[str, Any]]:
-    """One row a system; a call of each in turn, so that a busy moment hits all alike."""
+    """One row a system; rounds take turns, so that a busy moment hits all alike."""
     tokens = sum(count_tokens(texts) for texts in inputs)
     seconds: dict[int, list[float]] = {id(s): [] for s in systems}
     for running in systems:
         running.embed(inputs[0][:32])  # warm-up
     for _ in range(rounds):
-        for texts in inputs:
-            for running in systems:
-                seconds[id(running)].append(running.embed(texts)[1])
+        for running in systems:
+            # Thread pools of the system before it spin on for a while, some for 0.1 s.
+            time.sleep(0.3)
+            seconds[id(running)] += [running.embed(texts)[1] for texts in inputs]
     made = []
     for running in systems:
         times = seconds[id(running)]
