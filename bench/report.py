@@ -17,8 +17,8 @@ from bench.rows import RESULTS, ROOT
 Row = dict[str, Any]
 
 CPU_SUITES = {
-    "cpu-1-short": "one text of 12 tokens, ms",
-    "cpu-1": "one text, mixed lengths, ms",
+    "cpu-1-short": "one text of 12 tokens, p50 ms",
+    "cpu-1": "one text at a time, tokens/s",
     "cpu-32": "32 texts, tokens/s",
     "cpu-1000": "1,000 texts, tokens/s",
 }
@@ -55,10 +55,9 @@ def rows_of(file: str) -> list[Row]:
 
 
 def cpu_table() -> str:
-    latest = {(r["system"], r["settings"], r["suite"]): r for r in rows_of("cpu.jsonl")}
-    systems = list(
-        dict.fromkeys((s, settings) for s, settings, suite in latest if suite in CPU_SUITES)
-    )
+    rows = [r for r in rows_of("cpu.jsonl") if r["suite"] in CPU_SUITES]
+    latest = {(r["system"], r["settings"], r["suite"]): r for r in rows}
+    systems = list(dict.fromkeys((system, settings) for system, settings, _ in latest))
     systems.sort(key=lambda s: s[0] != "hotbed")
     lines = [["", *CPU_SUITES.values()]]
     for system, settings in systems:
@@ -67,7 +66,7 @@ def cpu_table() -> str:
             row = latest.get((system, settings, suite))
             if row is None:
                 cells.append("")
-            elif row["n"] == 1:
+            elif suite == "cpu-1-short":
                 cells.append(f"{row['p50_ms']:.1f}")
             else:
                 cells.append(f"{row['tokens_per_s']:,}")
