@@ -514,6 +514,10 @@ Encoder *hotbed_encoder_create(int num_layers, int num_heads, int d, int f, floa
       free(start);
       break;
     }
+#ifdef __linux__
+    /* What a person sees in top -H; at most 15 characters. */
+    pthread_setname_np(e->workers[e->num_started], "hotbed-short");
+#endif
     e->num_started++;
   }
   pthread_sigmask(SIG_SETMASK, &before, NULL);
