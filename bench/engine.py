@@ -12,6 +12,8 @@ measured matmul rate.
 from __future__ import annotations
 
 import argparse
+import functools
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -215,6 +217,12 @@ def time_size(runner: CudaRunner, n: int, length: int, step_tokens: int) -> dict
     }
 
 
+@functools.cache
+def _driver() -> str:
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
+    return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def gpu_row(model: str, **fields: Any) -> dict[str, Any]:
     return rows.row(
         "engine",
@@ -222,6 +230,7 @@ def gpu_row(model: str, **fields: Any) -> dict[str, Any]:
         model,
         **fields,
         peak_mem_mib=torch.cuda.max_memory_allocated() >> 20,
+        driver=_driver(),
         device=torch.cuda.get_device_name(),
     )
 
