@@ -85,7 +85,6 @@ class CudaRunner:
         self._recipe = recipe
         self._device = device
         self._by_length = by_length
-        self._default = OutputSpec()
         with torch.cuda.device(device):
             self._stream = torch.cuda.Stream(device)
             self._graphs: GraphCache[PooledRows] = GraphCache(
@@ -140,7 +139,7 @@ class CudaRunner:
         """Build kernels for the usual sizes, and capture their graphs where that is asked for."""
         for num_tokens in (64, 128, 256, 512, 1024, 4096):
             batch = RaggedBatch.from_sequences([np.zeros(64, np.int32)] * (num_tokens // 64))
-            segment = OutputSegment(0, batch.num_sequences, self._default)
+            segment = OutputSegment(0, batch.num_sequences, OutputSpec())
             for _ in range(2):
                 self.submit(batch, (segment,)).result()
 
@@ -173,7 +172,8 @@ class CudaRunner:
         """Enqueue what follows the model: each segment's form, and the copies to the host."""
         wanted = []
         for segment in segments:
-            if segment.spec == self._default:
+            # Pooling has made this form already, inside the graph.
+            if self._recipe.is_default_form(segment.spec, rows.default_form.shape[1]):
                 wanted.append(rows.default_form[segment.start : segment.stop])
             else:
                 wanted += self._recipe.finish(rows.pooled, (segment,))

@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from hotbed.core.output import OutputSegment
+from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
 from hotbed.rose.layers.quantize import Quantizer, finish
 
 
@@ -19,6 +19,14 @@ class Recipe:
     pooling: Literal["mean", "cls", "last"]
     normalize: bool
     quantizer: Quantizer
+
+    def is_default_form(self, spec: OutputSpec, native_dimensions: int) -> bool:
+        """Whether a request for `spec` gets what one without wishes gets, however it says so."""
+        return (
+            spec.dtype is OutputDtype.FLOAT32
+            and spec.dimensions in (0, native_dimensions)
+            and spec.normalize in (None, self.normalize)
+        )
 
     def finish(self, rows_SD: Tensor, segments: Sequence[OutputSegment]) -> list[Tensor]:
         """Pooled fp32 rows [S, D] to one tensor a segment, on the same device."""

@@ -98,10 +98,9 @@ class TulipSettings:
         _check_message_size("max_item_tokens and max_item_sequences", num_bytes)
         if self.metrics_port is not None and not 0 <= self.metrics_port <= 65535:
             raise ValueError(f"metrics_port must be 0 to 65535, got {self.metrics_port}")
-        levels = ("debug", "info", "warning", "error")
-        if self.log_level not in levels:
+        if self.log_level not in _LOG_LEVELS:
             raise ValueError(
-                f"log_level must be one of {', '.join(levels)}, got {self.log_level!r}"
+                f"log_level must be one of {', '.join(_LOG_LEVELS)}, got {self.log_level!r}"
             )
 
     def limits(self, info: ModelInfo, default_step_tokens: int) -> Limits:
