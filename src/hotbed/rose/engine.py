@@ -38,6 +38,10 @@ class Runner(Protocol):
         """Build what the usual sizes need."""
         ...
 
+    def idle(self) -> bool:
+        """See `hotbed.core.step.Engine.idle`."""
+        ...
+
     def close(self) -> None:
         """Finish the steps that were taken."""
         ...
@@ -46,8 +50,9 @@ class Runner(Protocol):
 class RoseEngine:
     """Implements `hotbed.core.step.Engine`."""
 
-    def __init__(self, runner: Runner, info: ModelInfo) -> None:
+    def __init__(self, runner: Runner, info: ModelInfo, *, isolates_nan: bool) -> None:
         self.runner = runner
+        self.isolates_nan = isolates_nan
         self._info = info
         self._closed = threading.Event()
 
@@ -113,10 +118,11 @@ class RoseEngine:
                 device=torch_device,
                 settings=cuda,
                 by_length=backend.grid_follows_max_seqlen,
+                max_tokens=info.max_tokens,
             )
         else:
             runner = CpuRunner(build, recipe, max_tokens=info.max_tokens, num_threads=num_threads)
-        return RoseEngine(runner, info)
+        return RoseEngine(runner, info, isolates_nan=backend.isolates_nan)
 
     @property
     def info(self) -> ModelInfo:
@@ -144,6 +150,10 @@ class RoseEngine:
     def warm_up(self) -> None:
         """Run steps of the usual sizes, so that no request pays for building kernels."""
         self.runner.warm_up()
+
+    def idle(self) -> bool:
+        """See `hotbed.core.step.Engine.idle`: captures graphs, where that is asked for."""
+        return self.runner.idle()
 
     def close(self) -> None:
         """Finish the steps that were taken; later ones raise EngineDeadError."""

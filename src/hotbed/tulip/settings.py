@@ -41,9 +41,9 @@ class TulipSettings:
     """Attention backend: auto (the best that works), sdpa, varlen or fa4."""
     kernel_dir: Path | None = None
     """Folder of FlashAttention 4 kernels, as python -m hotbed.rose.attention.fa4_build makes it."""
-    capture: Literal["lazy", "start", "off"] = "lazy"
-    """When CUDA graphs are captured: at the second step of a size, before the first request, or
-    never."""
+    capture: Literal["lazy", "idle", "start", "off"] = "lazy"
+    """When CUDA graphs are captured: at the second step of a size, while no step waits, the usual
+    sizes before the first request, or never."""
     max_graph_mib: int = 8192
     """Device memory that CUDA graphs may add; past it the one used longest ago goes."""
     num_threads: int | None = None
