@@ -34,6 +34,7 @@ from hotbed.rose.recipe import Recipe
 from hotbed.rose.registry import Model
 from hotbed.rose.staging import Staging, StagingPool
 
+DEFAULT_MAX_GRAPH_TOKENS = 16_384
 _WARM_UP_TOKENS = (64, 128, 256, 512, 1024, 4096)
 _WARM_UP_LENGTH = 64
 # Modes that capture at the second step of a configuration, warm-up's included.
@@ -48,13 +49,13 @@ class CudaSettings:
         capture: when graphs are captured.
         max_graph_bytes: device memory graphs may add.
         max_graphs: how many there may be.
-        max_graph_tokens: larger steps run eagerly.
+        max_graph_tokens: larger steps run eagerly; None takes the calibrated crossover, or 16,384.
     """
 
     capture: CaptureMode = CaptureMode.LAZY
     max_graph_bytes: int = 8 * 1024**3
     max_graphs: int = 256
-    max_graph_tokens: int = 16_384
+    max_graph_tokens: int | None = None
 
 
 class _Flying(NamedTuple):
@@ -131,7 +132,11 @@ class CudaRunner:
                 mode=settings.capture,
                 max_bytes=settings.max_graph_bytes,
                 max_graphs=settings.max_graphs,
-                max_tokens=settings.max_graph_tokens,
+                max_tokens=(
+                    DEFAULT_MAX_GRAPH_TOKENS
+                    if settings.max_graph_tokens is None
+                    else settings.max_graph_tokens
+                ),
             )
         self._on_stream = _CurrentStream(self._stream)
         self._max_inputs = 2 * settings.max_graphs
@@ -149,6 +154,15 @@ class CudaRunner:
     def counters(self) -> GraphCounters:
         """Steps that ran eagerly, were captured, replayed; graphs that were evicted."""
         return self._graphs.counters
+
+    @property
+    def capture_mode(self) -> CaptureMode:
+        """When graphs are captured; with OFF those that exist are not replayed either."""
+        return self._graphs.mode
+
+    @capture_mode.setter
+    def capture_mode(self, mode: CaptureMode) -> None:
+        self._graphs.mode = mode
 
     def submit(self, batch: RaggedBatch, segments: Sequence[OutputSegment]) -> Future[StepResult]:
         """Enqueue one step; returns without waiting for the device."""
