@@ -93,7 +93,14 @@ def calibration_file(
         num_threads: of a step on a CPU; None takes torch's own number.
     """
     threads = (num_threads or torch.get_num_threads()) if device.type == "cpu" else 0
-    facts = (_FORMAT, fingerprint, device_name(device), threads, __version__, torch.__version__)
+    facts = (
+        _FORMAT,
+        fingerprint,
+        device_name(device),
+        threads,
+        __version__,
+        str(torch.__version__),
+    )
     key = hashlib.sha256(repr(facts).encode()).hexdigest()[:24]
     return folder / "calibration" / f"{key}.json"
 
