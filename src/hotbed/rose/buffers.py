@@ -45,12 +45,25 @@ class InputBuffers:
         host_ints[:num_tokens] = batch.token_ids
         host_ints[num_tokens:padded] = 0
         positions = host_ints[padded : padded + num_tokens]
-        positions[:] = np.arange(num_tokens, dtype=np.int32)
-        if num_sequences > 1:
-            positions -= np.repeat(cu_seqlens[:-1], batch.lengths)
+        ascending = _ascending(num_tokens)
+        if num_sequences == 1:
+            positions[:] = ascending
+        else:
+            starts = np.repeat(cu_seqlens[:-1], batch.lengths)
+            np.subtract(ascending, starts, out=positions)
         # All pad rows at position 0, which every model has.
         host_ints[padded + num_tokens : 2 * padded] = 0
         offsets = host_ints[2 * padded : 2 * padded + num_slots + 2]
         offsets[: num_sequences + 1] = cu_seqlens
         offsets[num_sequences + 1 : -1] = num_tokens
         offsets[-1] = padded
+
+
+_ASCENDING = np.arange(1 << 14, dtype=np.int32)
+
+
+def _ascending(n: int) -> NDArray[np.int32]:
+    """0 to n - 1, made once for the usual sizes."""
+    if n <= len(_ASCENDING):
+        return _ASCENDING[:n]
+    return np.arange(n, dtype=np.int32)

@@ -173,9 +173,7 @@ class CudaRunner:
                 inputs = self._inputs_of(config)
                 sent = self._input_staging.take(inputs.num_ints)
                 inputs.fill(sent.array, batch)
-                inputs.device_ints.copy_(
-                    sent.tensor.narrow(0, 0, inputs.num_ints), non_blocking=True
-                )
+                inputs.device_ints.copy_(sent.first(inputs.num_ints), non_blocking=True)
                 rows = read_back(
                     self._graphs.run(config, lambda: self._work(inputs)),
                     segments,
@@ -238,7 +236,7 @@ class CudaRunner:
         return step_config(
             batch.num_tokens,
             batch.num_sequences,
-            int(batch.lengths.max()),
+            int(batch.lengths.max()) if self._by_length else 0,
             by_length=self._by_length,
         )
 

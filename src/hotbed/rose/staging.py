@@ -10,10 +10,12 @@ from __future__ import annotations
 import threading
 
 import torch
+from torch import Tensor
 
 # Kept for later; more than these exist only while more steps are in flight.
 _MAX_FREE = 8
 _MIN_INTS = 1 << 14
+_MAX_VIEWS = 256
 # Inputs and rows begin at their own cache lines.
 _ALIGN_INTS = 16
 
@@ -32,7 +34,7 @@ class Staging:
         event: recorded behind the last copy of the step; made with the first one.
     """
 
-    __slots__ = ("array", "event", "tensor")
+    __slots__ = ("_views", "array", "event", "tensor")
 
     def __init__(self, capacity: int, *, pinned: bool) -> None:
         # A normal tensor whatever the caller's mode: it is written to outside inference mode.
@@ -40,6 +42,16 @@ class Staging:
             self.tensor = torch.empty(capacity, dtype=torch.int32, pin_memory=pinned)
         self.array = self.tensor.numpy()
         self.event: torch.cuda.Event | None = None
+        self._views: dict[int, Tensor] = {}
+
+    def first(self, num_ints: int) -> Tensor:
+        """Its first elements. Kept: a view costs more than the rest of a copy's enqueueing."""
+        view = self._views.get(num_ints)
+        if view is None:
+            if len(self._views) >= _MAX_VIEWS:
+                self._views.clear()
+            view = self._views[num_ints] = self.tensor.narrow(0, 0, num_ints)
+        return view
 
 
 class StagingPool:
