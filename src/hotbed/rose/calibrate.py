@@ -23,9 +23,10 @@ _TEXT_TOKENS = 512
 _STEPS_IN_FLIGHT = 2
 # Larger sizes are not looked at once a step takes so long: no request wants to wait behind it.
 _MAX_STEP_S = 1.0
-# Each mode is measured in turn, so that a machine that slows down slows both.
+# All sizes take turns and the fastest turn of each counts, as other work on the machine comes and
+# goes; a turn takes about so long.
 _ROUNDS = 3
-_ROUND_S = 0.15
+_TURN_S = 0.15
 _MAX_STEPS = 60
 
 
@@ -39,21 +40,23 @@ def calibrate(
 
     Args:
         engine: loaded with graphs for all of `sizes`; used by nobody else meanwhile.
-        sizes: token counts, rising; the first one is always measured.
-        on_size: hears of each measurement.
+        sizes: token counts, rising.
+        on_size: hears of each turn.
     """
-    times: list[StepTime] = []
-    for num_tokens in sizes:
-        try:
-            measured = _measure(engine, _batch(engine, num_tokens))
-        except torch.OutOfMemoryError:
-            if not times:
-                raise
-            break
-        times.append(measured)
-        on_size(measured)
-        if measured.best_ms > _MAX_STEP_S * 1e3:
-            break
+    best: dict[int, StepTime] = {}
+    for round_number in range(_ROUNDS):
+        for num_tokens in sizes if round_number == 0 else list(best):
+            try:
+                measured = _measure(engine, _batch(engine, num_tokens))
+            except torch.OutOfMemoryError:
+                if not best:
+                    raise
+                break
+            best[num_tokens] = _faster(best.get(num_tokens, measured), measured)
+            on_size(measured)
+            if measured.best_ms > _MAX_STEP_S * 1e3:
+                break
+    times = list(best.values())
     return Calibration(
         step_tokens=knee(times),
         max_graph_tokens=crossover(times),
@@ -73,28 +76,29 @@ def _batch(engine: RoseEngine, num_tokens: int) -> RaggedBatch:
 
 def _measure(engine: RoseEngine, batch: RaggedBatch) -> StepTime:
     runner = engine.runner
-    modes: list[CaptureMode | None] = [None]
-    if isinstance(runner, CudaRunner):
-        modes = [CaptureMode.OFF, CaptureMode.LAZY]
-    best = [float("inf")] * len(modes)
-    for _ in range(_ROUNDS):
-        for index, mode in enumerate(modes):
-            if isinstance(runner, CudaRunner) and mode is not None:
-                runner.capture_mode = mode
-            best[index] = min(best[index], _step_seconds(engine, batch))
-    eager_ms, *replayed_ms = (round(seconds * 1e3, 4) for seconds in best)
-    return StepTime(batch.num_tokens, eager_ms, replayed_ms[0] if replayed_ms else None)
+    if not isinstance(runner, CudaRunner):
+        return StepTime(batch.num_tokens, _step_ms(engine, batch))
+    runner.capture_mode = CaptureMode.OFF
+    eager_ms = _step_ms(engine, batch)
+    runner.capture_mode = CaptureMode.LAZY
+    return StepTime(batch.num_tokens, eager_ms, _step_ms(engine, batch))
 
 
-def _step_seconds(engine: RoseEngine, batch: RaggedBatch) -> float:
+def _faster(a: StepTime, b: StepTime) -> StepTime:
+    replayed = [t.replayed_ms for t in (a, b) if t.replayed_ms is not None]
+    return StepTime(a.num_tokens, min(a.eager_ms, b.eager_ms), min(replayed, default=None))
+
+
+def _step_ms(engine: RoseEngine, batch: RaggedBatch) -> float:
+    """Milliseconds a step, two in flight."""
     for _ in range(2):  # build kernels, capture; then a step that does not
         engine.step(batch).wait()
     start = time.perf_counter()
     engine.step(batch).wait()
     once = time.perf_counter() - start
-    num_steps = max(3, min(_MAX_STEPS, int(_ROUND_S / once)))
+    num_steps = max(3, min(_MAX_STEPS, int(_TURN_S / once)))
     if once > _MAX_STEP_S:
-        return once
+        return round(once * 1e3, 4)
     flying = deque(engine.step(batch) for _ in range(_STEPS_IN_FLIGHT))
     start = time.perf_counter()
     for _ in range(num_steps):
@@ -103,4 +107,4 @@ def _step_seconds(engine: RoseEngine, batch: RaggedBatch) -> float:
     seconds = time.perf_counter() - start
     while flying:
         flying.popleft().wait()
-    return seconds / num_steps
+    return round(seconds / num_steps * 1e3, 4)
