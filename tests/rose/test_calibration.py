@@ -107,6 +107,7 @@ def test_a_real_engine_is_measured_and_its_knee_is_the_budget_of_the_next(
     file = calibration_file(
         tmp_path, fingerprint=engine.info.fingerprint, device=CPU, num_threads=1
     )
+    assert engine.counters() == {}
     engine.close()
     save_calibration(file, msgspec.structs.replace(made, step_tokens=16))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -94,6 +94,10 @@ class Engine(Protocol):
 
         Called from the thread that calls `step`.
         """
+        ...
+
+    def counters(self) -> Mapping[str, int]:
+        """Totals since the start by name, for metrics; the names never change. From any thread."""
         ...
 
     def close(self) -> None:

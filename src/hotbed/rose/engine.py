@@ -191,6 +191,12 @@ class RoseEngine:
         """See `hotbed.core.step.Engine.idle`: captures graphs, where that is asked for."""
         return self.runner.idle()
 
+    def counters(self) -> dict[str, int]:
+        """What became of the steps, on a GPU: eager, captured, captured_idle, replayed, evicted."""
+        if isinstance(self.runner, CudaRunner):
+            return dataclasses.asdict(self.runner.counters)
+        return {}
+
     def close(self) -> None:
         """Finish the steps that were taken; later ones raise EngineDeadError."""
         self._closed.set()

@@ -22,6 +22,9 @@ T = TypeVar("T")
 # Eager steps of a configuration that idle mode waits for an idle moment: under load that never
 # ends a capture, once, costs less than eager steps for ever.
 _IDLE_PATIENCE = 32
+# During a capture torch cannot give cached memory back to get other; the intermediates of a step
+# take less than this.
+_SHORT_OF_MEMORY_BYTES = 4 << 30
 
 
 class CaptureMode(enum.Enum):
@@ -151,15 +154,21 @@ class GraphCache(Generic[T]):
         return captured
 
     def _record(self, work: Callable[[], T]) -> _Captured[T]:
-        torch.cuda.empty_cache()  # as a capture does: else what it gives back hides what it takes
-        before = torch.cuda.memory_reserved(self._stream.device)
+        """A graph of `work`, captured on torch's current stream, which is this cache's."""
+        device = self._stream.device
+        # Not torch.cuda.graph: it waits for the device first and gives cached memory back, which
+        # the next eager steps would have to ask for again. That is done only if memory is short.
+        if torch.cuda.mem_get_info(device)[0] < _SHORT_OF_MEMORY_BYTES:
+            torch.cuda.empty_cache()
+        before = torch.cuda.memory_reserved(device)
         graph = torch.cuda.CUDAGraph()
         # thread_local: other threads (metrics, other replicas' waits) may use CUDA meanwhile.
-        with torch.cuda.graph(
-            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
-        ):
+        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        try:
             result = work()
-        added = max(0, torch.cuda.memory_reserved(self._stream.device) - before)
+        finally:
+            graph.capture_end()
+        added = max(0, torch.cuda.memory_reserved(device) - before)
         return _Captured(graph, result, added)
 
     def clear(self) -> None:

@@ -102,6 +102,9 @@ class FakeEngine:
             self.num_idle_done += 1
         return self.num_idle_done < self.idle_work
 
+    def counters(self) -> dict[str, int]:
+        return {"idle": self.num_idle_done}
+
     def warm_up(self) -> None:
         """One step of one token, like the first real one."""
         batch = RaggedBatch.from_sequences([[0]])
