@@ -32,10 +32,12 @@ class TableModel:
         generator = torch.Generator().manual_seed(0)
         self.table = torch.randn(VOCABULARY, WIDTH, generator=generator)
         self.fail_with: Exception | None = None
+        self.longest = 0
 
     def forward(self, batch: PackedBatch) -> Tensor:
         if self.fail_with is not None:
             raise self.fail_with
+        self.longest = max(self.longest, int(batch.positions.max()) + 1)
         states = self.table[batch.token_ids.long()] + batch.positions[:, None]
         states[int(batch.cu_seqlens[-2]) :] = float("nan")
         return states
@@ -110,12 +112,14 @@ class FakeCuda:
         }.items():
             monkeypatch.setattr(torch.cuda, name, fake)
 
-    def runner(self, model: TableModel, recipe: Recipe, **settings: Any) -> CudaRunner:
+    def runner(
+        self, model: TableModel, recipe: Recipe, *, max_tokens: int = 128, **settings: Any
+    ) -> CudaRunner:
         return CudaRunner(
             model,
             recipe,
             device=torch.device("cpu"),
             settings=CudaSettings(**settings),
             by_length=False,
-            max_tokens=128,
+            max_tokens=max_tokens,
         )

@@ -204,6 +204,17 @@ def test_start_mode_captures_the_usual_sizes_before_the_first_request(
     runner.close()
 
 
+@pytest.mark.parametrize("mode", [CaptureMode.START, CaptureMode.IDLE])
+def test_no_text_of_the_warm_up_is_longer_than_the_model_takes(
+    fake: FakeCuda, model: TableModel, mode: CaptureMode
+) -> None:
+    runner = fake.runner(model, MEAN, max_tokens=32, capture=mode)
+    runner.warm_up()
+    _idle_to_the_end(runner)
+    assert model.longest == 32
+    runner.close()
+
+
 def test_steps_above_the_crossover_are_always_eager(fake: FakeCuda, model: TableModel) -> None:
     runner = fake.runner(model, MEAN, max_graph_tokens=128)
     for _ in range(3):

@@ -214,7 +214,8 @@ class CudaRunner:
 
     def warm_up(self) -> None:
         """Build kernels for the usual sizes, and capture their graphs where that is asked for."""
-        basic = [_uniform(_WARM_UP_LENGTH, n // _WARM_UP_LENGTH) for n in _WARM_UP_TOKENS]
+        length = min(_WARM_UP_LENGTH, self._max_tokens)
+        basic = [_uniform(length, n // length) for n in _WARM_UP_TOKENS]
         usual = _usual(self._max_tokens)
         for batch in basic + (usual if self._graphs.mode is CaptureMode.START else []):
             for _ in range(2 if self._graphs.mode in _CAPTURING_WARM_UP else 1):
