@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ import hotbed
 from hotbed import Embedder
 from hotbed.bulk import embedder as embedder_module
 from hotbed.core.errors import HotbedError
+from hotbed.core.ragged import RaggedBatch
+from hotbed.core.step import StepResult
 from tests.support.checkpoints import make_bert
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "and", "runs"]
@@ -117,6 +121,25 @@ def test_a_non_finite_row_is_never_returned(
     )
     with pytest.raises(HotbedError, match="not finite"):
         embedder.embed(["fox"])
+
+
+def test_texts_that_another_one_spoiled_get_their_rows(
+    embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = _texts(6)
+    expected = embedder.embed(texts)
+    runner = embedder._engine.runner
+    submit = runner.submit
+
+    def leaky(batch: RaggedBatch, segments: Any) -> Future[StepResult]:
+        result = submit(batch, segments).result()
+        done: Future[StepResult] = Future()
+        done.set_result(StepResult(result.rows, result.finite & (batch.num_sequences == 1)))
+        return done
+
+    monkeypatch.setattr(runner, "submit", leaky)
+    monkeypatch.setattr(embedder._engine, "isolates_nan", False)
+    np.testing.assert_allclose(embedder.embed(texts), expected, atol=1e-6)
 
 
 def test_the_package_offers_its_names() -> None:

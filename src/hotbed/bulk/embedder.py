@@ -197,14 +197,20 @@ class Embedder:
         def collect() -> None:
             rows_of, pending = in_flight.popleft()
             done = pending.wait()
-            if not done.finite.all():
-                bad = first_index + int(rows_of[int(np.argmin(done.finite))])
+            result[first_index + rows_of] = done.rows[0]
+            for index in rows_of[~done.finite].tolist():
+                if len(rows_of) > 1 and not self._engine.isolates_nan:
+                    # It may be the fault of another sequence of the step.
+                    alone = RaggedBatch.from_sequences([batch.sequence(index)])
+                    done = self._engine.step(alone, (OutputSegment(0, 1, spec),)).wait()
+                    result[first_index + index] = done.rows[0][0]
+                    if done.finite.all():
+                        continue
                 raise HotbedError(
                     ErrorCode.INTERNAL,
                     "the model gave a row that is not finite",
-                    param=f"input[{bad}]",
+                    param=f"input[{first_index + index}]",
                 )
-            result[first_index + rows_of] = done.rows[0]
             advance(len(rows_of))
 
         for start, stop in chunks:

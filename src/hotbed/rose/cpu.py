@@ -70,6 +70,10 @@ class CpuRunner:
             ids = np.zeros(num_tokens, dtype=np.int32)
             self.submit(RaggedBatch.from_lengths(ids, lengths), ()).result()
 
+    def idle(self) -> bool:
+        """Nothing is left for later on a CPU."""
+        return False
+
     def close(self) -> None:
         """Finish the steps that were taken, stop the compute thread."""
         self._compute.shutdown(wait=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -16,6 +18,7 @@ from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import EngineDeadError, StepResult
 from hotbed.rose.attention.select import AttentionSettings, select_backend
+from hotbed.rose.calibration import Calibration, calibration_file, load_calibration
 from hotbed.rose.cpu import CpuRunner
 from hotbed.rose.cuda import CudaRunner, CudaSettings
 from hotbed.rose.device import dtype_name, resolve_device, resolve_dtype
@@ -38,6 +41,10 @@ class Runner(Protocol):
         """Build what the usual sizes need."""
         ...
 
+    def idle(self) -> bool:
+        """See `hotbed.core.step.Engine.idle`."""
+        ...
+
     def close(self) -> None:
         """Finish the steps that were taken."""
         ...
@@ -46,8 +53,21 @@ class Runner(Protocol):
 class RoseEngine:
     """Implements `hotbed.core.step.Engine`."""
 
-    def __init__(self, runner: Runner, info: ModelInfo) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        info: ModelInfo,
+        *,
+        isolates_nan: bool,
+        attention: str,
+        calibration: Calibration | None = None,
+    ) -> None:
         self.runner = runner
+        self.isolates_nan = isolates_nan
+        self.attention = attention
+        """Name of the attention backend."""
+        self.calibration = calibration
+        """What was measured of this model on this device, if it was."""
         self._info = info
         self._closed = threading.Event()
 
@@ -60,6 +80,7 @@ class RoseEngine:
         attention: AttentionSettings = AttentionSettings(),  # noqa: B008  # frozen
         num_threads: int | None = None,
         cuda: CudaSettings = CudaSettings(),  # noqa: B008  # frozen
+        cache_folder: Path | None = None,
     ) -> RoseEngine:
         """Read the weights and build the model.
 
@@ -71,6 +92,7 @@ class RoseEngine:
             attention: which backend, or ``auto``.
             num_threads: CPU threads of one step; None takes torch's own default.
             cuda: settings of the graphs; without effect on a CPU.
+            cache_folder: where a calibration of this model is looked for; None: nowhere.
 
         Raises:
             HotbedError: INVALID_INPUT naming the field or tensor that does not fit.
@@ -104,6 +126,17 @@ class RoseEngine:
             device=str(torch_device),
             fingerprint=fingerprint(checkpoint, dtype_name(torch_dtype)),
         )
+        calibration = None
+        if cache_folder is not None:
+            file = calibration_file(
+                cache_folder,
+                fingerprint=info.fingerprint,
+                device=torch_device,
+                num_threads=num_threads,
+            )
+            calibration = load_calibration(file)
+        if calibration is not None and cuda.max_graph_tokens is None:
+            cuda = dataclasses.replace(cuda, max_graph_tokens=calibration.max_graph_tokens)
         recipe = Recipe(checkpoint.pooling.pooling, info.normalize, checkpoint.quantizer)
         runner: Runner
         if torch_device.type == "cuda":
@@ -113,10 +146,17 @@ class RoseEngine:
                 device=torch_device,
                 settings=cuda,
                 by_length=backend.grid_follows_max_seqlen,
+                max_tokens=info.max_tokens,
             )
         else:
             runner = CpuRunner(build, recipe, max_tokens=info.max_tokens, num_threads=num_threads)
-        return RoseEngine(runner, info)
+        return RoseEngine(
+            runner,
+            info,
+            isolates_nan=backend.isolates_nan,
+            attention=backend.name,
+            calibration=calibration,
+        )
 
     @property
     def info(self) -> ModelInfo:
@@ -125,7 +165,9 @@ class RoseEngine:
 
     @property
     def default_step_tokens(self) -> int:
-        """Step size that suits the device."""
+        """Step size that suits model and device: the calibrated knee, or the device's default."""
+        if self.calibration is not None:
+            return self.calibration.step_tokens
         return self.runner.default_step_tokens
 
     def step(
@@ -144,6 +186,16 @@ class RoseEngine:
     def warm_up(self) -> None:
         """Run steps of the usual sizes, so that no request pays for building kernels."""
         self.runner.warm_up()
+
+    def idle(self) -> bool:
+        """See `hotbed.core.step.Engine.idle`: captures graphs, where that is asked for."""
+        return self.runner.idle()
+
+    def counters(self) -> dict[str, int]:
+        """What became of the steps, on a GPU: eager, captured, captured_idle, replayed, evicted."""
+        if isinstance(self.runner, CudaRunner):
+            return dataclasses.asdict(self.runner.counters)
+        return {}
 
     def close(self) -> None:
         """Finish the steps that were taken; later ones raise EngineDeadError."""
