@@ -254,3 +254,42 @@ async def test_a_replica_that_embeds_is_refused(pairs: PairTokenizer, tmp_path: 
         await wait_until(lambda: ivy.pool.replicas[0].state == "refused")
         assert "its task is 'embed'" in ivy.pool.replicas[0].reason
     engine.close()
+
+
+@pytest.mark.parametrize("value", [DOCUMENTS[0], DOCUMENTS[:5]], ids=["bare", "list"])
+async def test_texts_are_classified_alone(
+    pairs: PairTokenizer, tmp_path: Path, value: str | list[str]
+) -> None:
+    texts = [value] if isinstance(value, str) else value
+    batch = pairs.singles.encode(texts).batch
+    expected = expected_rows(batch, info=score_info(pairs, 3))
+    async with reranking(pairs, tmp_path, labels=3) as client:
+        for path in ("/classify", "/v1/classify"):
+            answer = await client.post(path, json={"input": value})
+            assert answer.status_code == 200, answer.text
+            found = answer.json()
+            assert np.array_equal(np.array([d["probs"] for d in found["data"]], "f4"), expected)
+            assert [d["label"] for d in found["data"]] == [
+                f"LABEL_{i}" for i in expected.argmax(axis=1)
+            ]
+            assert {d["num_classes"] for d in found["data"]} == {3}
+            assert found["usage"]["total_tokens"] == batch.num_tokens
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"input": ["a", ""]}, "input[1]"),
+        ({"input": " "}, "input"),
+        ({"input": []}, "input"),
+        ({"input": "a " * 200}, "input"),
+        ({"text": "a"}, "text"),
+    ],
+)
+async def test_what_is_wrong_with_a_text_is_named(
+    pairs: PairTokenizer, tmp_path: Path, body: dict[str, Any], param: str
+) -> None:
+    async with reranking(pairs, tmp_path, labels=3) as client:
+        answer = await client.post("/classify", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == param

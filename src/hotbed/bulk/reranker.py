@@ -10,15 +10,15 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hotbed.bulk.windows import compute
+from hotbed.bulk.windows import Encode, compute
 from hotbed.checkpoint.load import load_checkpoint
-from hotbed.core.errors import invalid
+from hotbed.core.errors import HotbedError, invalid, shift_input_index
 from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.engine import RoseEngine
 from hotbed.text.pairs import PairFields, PairOptions, PairTokenizer
-from hotbed.text.tokenizer import Tokenizer
+from hotbed.text.tokenizer import EncodeOptions, Tokenizer
 
 Pair = tuple[str, str]
 
@@ -33,7 +33,7 @@ class Ranked:
 
 
 class Reranker:
-    """One model that scores pairs, in this process: a reranker or a classifier of pairs.
+    """One model that scores, in this process: a reranker, or a classifier of texts or pairs.
 
     >>> with Reranker("BAAI/bge-reranker-base") as reranker:
     ...     best = reranker.rank("a question", ["a document", "another one"], top_k=1)
@@ -171,6 +171,42 @@ class Reranker:
         order = np.argsort(-scores, kind="stable")[:top_k]
         return [Ranked(int(i), float(scores[i]), documents[i]) for i in order]
 
+    def classify(
+        self,
+        texts: Sequence[str],
+        *,
+        raw_scores: bool = False,
+        truncate: bool = False,
+        truncation_side: Literal["left", "right"] = "right",
+        show_progress: bool | None = None,
+    ) -> NDArray[np.float32]:
+        """Score texts that stand alone.
+
+        Args:
+            texts: several, none of them empty.
+            raw_scores: logits, without the model's activation.
+            truncate: cut texts that are too long instead of refusing them.
+            truncation_side: the end that is cut.
+            show_progress: see `predict`.
+
+        Returns:
+            float32 [texts, labels], labels in the order of `info.labels`.
+
+        Raises:
+            HotbedError: INVALID_INPUT naming the text and the limit, or if the model takes pairs
+                only; INTERNAL if it gave a score that is not finite.
+        """
+        tokenizer = self._pairs.singles
+        options = EncodeOptions(truncate=truncate, truncation_side=truncation_side)
+
+        def encode(start: int, stop: int) -> RaggedBatch:
+            try:
+                return tokenizer.encode(texts[start:stop], options).batch
+            except HotbedError as error:
+                raise shift_input_index(error, start) from None
+
+        return self._compute(encode, len(texts), raw_scores, show_progress)
+
     def _score(
         self,
         queries: str | Sequence[str],
@@ -184,15 +220,20 @@ class Reranker:
             part = documents[start:stop]
             return self._pairs.encode(firsts, part, options, first_index=start).batch
 
-        rows: NDArray[np.float32] = compute(
+        rows = self._compute(encode, len(documents), raw_scores, show_progress)
+        return rows[:, 0] if rows.shape[1] == 1 else rows
+
+    def _compute(
+        self, encode: Encode, count: int, raw_scores: bool, show_progress: bool | None
+    ) -> NDArray[np.float32]:
+        return compute(
             self._engine,
-            len(documents),
+            count,
             encode,
             OutputSpec(raw_scores=raw_scores),
             what="scoring",
             show_progress=show_progress,
         )
-        return rows[:, 0] if rows.shape[1] == 1 else rows
 
     def warm_up(self) -> None:
         """Build what pairs of usual lengths need, so that the first calls are as fast as later."""

@@ -11,13 +11,14 @@ from hotbed.checkpoint.records import Checkpoint, Prompts, TokenizerFiles
 from hotbed.checkpoint.resolve import resolve
 from hotbed.checkpoint.root_prefix import strip_root_prefix
 from hotbed.checkpoint.safetensors_index import read_tensors
-from hotbed.checkpoint.score import AskedTask, check_chain, find_task, head_pooling, read_head
+from hotbed.checkpoint.score import check_chain, head_pooling, read_head
 from hotbed.checkpoint.sentence_transformers import (
     check_transformer,
     read_max_tokens,
     read_pooling,
     read_prompts,
 )
+from hotbed.checkpoint.task import AskedTask, find_task
 
 _TOKENIZER_FILE = "tokenizer.json"
 _log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ def load_checkpoint(
         offline: True makes no network call; None does what ``HF_HUB_OFFLINE`` says.
         weights: False reads (and downloads) all but the weights, for who only needs the tokenizer,
             the prompts and the limits; `tensors` is then empty.
-        task: what the model shall do; ``auto``: what its files say (`hotbed.checkpoint.score`).
+        task: what the model shall do; ``auto``: what its files say (`hotbed.checkpoint.task`).
 
     Raises:
         HotbedError: MODEL_NOT_FOUND or UNAVAILABLE from the search; INVALID_INPUT naming the file

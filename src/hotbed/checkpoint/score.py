@@ -1,105 +1,31 @@
-"""Whether a model embeds or scores, and how a model that scores does it: head, labels, activation.
-
-A model scores if its files say so (sentence-transformers' CrossEncoder, a class name that ends with
-ForSequenceClassification) or, for Qwen3ForCausalLM, whose files look the same as an embedder's, if
-its name or its chat template is a reranker's. `load_checkpoint(task=...)` decides where neither
-says it.
-"""
+"""How a model that scores does it: its head, labels and activation, and the form of its pairs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import msgspec
 
+from hotbed.checkpoint.activation import read_activation
 from hotbed.checkpoint.config import CONFIG_FILE, Architecture
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
 from hotbed.checkpoint.modules import MODULES_FILE, Module
 from hotbed.checkpoint.records import BertConfig, HeadKind, PairForm, PoolingConfig, ScoreHead
+from hotbed.checkpoint.reranker_template import TOKENIZER_SETTINGS_FILE, has_reranker_template
 from hotbed.checkpoint.sentence_transformers import SETTINGS_FILE, read_prompts
 from hotbed.core.errors import invalid
-from hotbed.core.model_info import Activation, Task
 
-AskedTask = Literal["auto", "embed", "score"]
-
-_CLASSIFIER = "ForSequenceClassification"
-_CAUSAL = "Qwen3ForCausalLM"
-_HEADS: dict[str, HeadKind] = {
+CAUSAL = "Qwen3ForCausalLM"
+HEADS: dict[str, HeadKind] = {
     "BertForSequenceClassification": "pooler",
     "RobertaForSequenceClassification": "first_token",
     "XLMRobertaForSequenceClassification": "first_token",
     "Qwen3ForSequenceClassification": "last_token",
-    _CAUSAL: "yes_no",
+    CAUSAL: "yes_no",
 }
-_ACTIVATIONS: dict[str, Activation] = {
-    "Sigmoid": "sigmoid",
-    "Identity": "none",
-    "Softmax": "softmax",
-}
-_BY_PROBLEM: dict[str | None, Activation] = {
-    None: "softmax",
-    "single_label_classification": "softmax",
-    "multi_label_classification": "sigmoid",
-    "regression": "none",
-}
-_TOKENIZER_SETTINGS_FILE = "tokenizer_config.json"
-_CHAT_TEMPLATE_FILE = "chat_template.jinja"
-# Of Qwen3-Reranker's system message.
-_TEMPLATE_MARK = "Judge whether the Document"
+"""By architecture: the models that score."""
 _YES, _NO = "yes", "no"
-
-
-def find_task(
-    folder: ModelFolder,
-    transformer: ModelFolder,
-    modules: tuple[Module, ...] | None,
-    architecture: Architecture,
-    asked: AskedTask,
-) -> Task:
-    """What the model does.
-
-    Args:
-        folder: of the model.
-        transformer: of the transformer's own files.
-        modules: of modules.json.
-        architecture: of config.json.
-        asked: ``auto``, or what it must be.
-
-    Raises:
-        HotbedError: INVALID_INPUT if the model cannot do what is asked.
-    """
-    found, is_sure = _found_task(folder, transformer, modules, architecture)
-    if asked in ("auto", found) or (architecture.name == _CAUSAL and not is_sure):
-        return found if asked == "auto" else asked
-    raise invalid(
-        f"model {folder.name!r} cannot be used for the task {asked!r}: by its files"
-        f" ({architecture.name}) it can {found!r} only; models that score are"
-        f" {', '.join(_HEADS)}",
-        param="task",
-    )
-
-
-def _found_task(
-    folder: ModelFolder,
-    transformer: ModelFolder,
-    modules: tuple[Module, ...] | None,
-    architecture: Architecture,
-) -> tuple[Task, bool]:
-    """(the task, whether it is certain)."""
-    if modules is not None:
-        return ("embed" if any(m.kind == "Pooling" for m in modules) else "score"), True
-    if folder.has(SETTINGS_FILE):
-        settings = read_json_object(folder.path / SETTINGS_FILE)
-        if settings.get("model_type") == "CrossEncoder":
-            return "score", True
-    if architecture.name.endswith(_CLASSIFIER):
-        return "score", True
-    if architecture.name != _CAUSAL:
-        return "embed", True
-    name = folder.name.rstrip("/").rpartition("/")[2].lower()
-    is_reranker = "rerank" in name or _has_reranker_template(transformer)
-    return ("score" if is_reranker else "embed"), False
 
 
 def read_head(
@@ -114,9 +40,9 @@ def read_head(
         HotbedError: INVALID_INPUT naming the field and what is supported.
     """
     path = transformer.path / CONFIG_FILE
-    kind = _HEADS.get(architecture.name)
+    kind = HEADS.get(architecture.name)
     if kind is None:
-        raise unsupported(path, "architectures", [architecture.name], tuple(_HEADS))
+        raise unsupported(path, "architectures", [architecture.name], tuple(HEADS))
     config = read_json_object(path)
     tokens = _yes_no_tokens(folder, transformer, modules) if kind == "yes_no" else None
     labels = ("relevance",) if kind == "yes_no" else _labels(transformer, config)
@@ -124,9 +50,9 @@ def read_head(
     return ScoreHead(
         kind=kind,
         labels=labels,
-        activation=_activation(folder, transformer, config, len(labels)),
+        activation=read_activation(folder, transformer, config, len(labels)),
         yes_no_tokens=tokens,
-        tied=bool(config.get("tie_word_embeddings", False)),
+        tied=kind == "yes_no" and bool(config.get("tie_word_embeddings", False)),
         token_types=2 if _has_token_types(transformer, architecture) else 1,
         pair_form=form,
         instruction=_instruction(folder, form),
@@ -159,57 +85,6 @@ def _labels(transformer: ModelFolder, config: dict[str, Any]) -> tuple[str, ...]
             param="id2label",
         )
     return tuple(by_index[i] for i in range(len(by_index)))
-
-
-def _activation(
-    folder: ModelFolder, transformer: ModelFolder, config: dict[str, Any], num_labels: int
-) -> Activation:
-    """What the files say, in sentence-transformers' order of places; else by labels and problem."""
-    for path, field, value in _stated_activations(folder, transformer, config):
-        if value is None:
-            continue
-        name = value.rpartition(".")[2] if isinstance(value, str) else None
-        if name not in _ACTIVATIONS:
-            raise unsupported(
-                path, field, value, tuple(f"torch.nn.{name}" for name in _ACTIVATIONS)
-            )
-        activation = _ACTIVATIONS[name]
-        if activation == "softmax" and num_labels == 1:
-            raise invalid(
-                f"{path}: {field} is {value!r} for one label, which is 1.0 for every text;"
-                " supported for one label: torch.nn.Sigmoid, torch.nn.Identity",
-                param=field,
-            )
-        return activation
-    if num_labels == 1:
-        return "sigmoid"
-    problem = config.get("problem_type")
-    if problem not in _BY_PROBLEM:
-        known = tuple(name for name in _BY_PROBLEM if name is not None)
-        raise unsupported(transformer.path / CONFIG_FILE, "problem_type", problem, known)
-    return _BY_PROBLEM[problem]
-
-
-def _stated_activations(
-    folder: ModelFolder, transformer: ModelFolder, config: dict[str, Any]
-) -> list[tuple[Path, str, object]]:
-    """(file, field, value) of each place that may state the activation."""
-    path = transformer.path / CONFIG_FILE
-    nested = config.get("sentence_transformers")
-    old = "sbert_ce_default_activation_function"
-    stated: list[tuple[Path, str, object]] = [
-        (
-            path,
-            "sentence_transformers.activation_fn",
-            nested.get("activation_fn") if isinstance(nested, dict) else None,
-        ),
-        (path, old, config.get(old)),
-    ]
-    if folder.has(SETTINGS_FILE):
-        settings = folder.path / SETTINGS_FILE
-        value = read_json_object(settings).get("activation_fn")
-        stated.insert(0, (settings, "activation_fn", value))
-    return stated
 
 
 def _yes_no_tokens(
@@ -254,7 +129,7 @@ def _pair_form(
     Qwen3-Reranker's chat template; a head that sentence-transformers trained on plain pairs and all
     others take the tokenizer's own pair.
     """
-    if _HEADS[architecture.name] == "yes_no" or _has_reranker_template(transformer):
+    if HEADS[architecture.name] == "yes_no" or has_reranker_template(transformer):
         return "qwen3_reranker"
     if architecture.family == "qwen3" and num_labels == 1 and not folder.has(SETTINGS_FILE):
         return "qwen3_reranker"
@@ -266,9 +141,9 @@ def _has_token_types(transformer: ModelFolder, architecture: Architecture) -> bo
     config = architecture.config
     if not isinstance(config, BertConfig) or config.type_vocab_size < 2:
         return False
-    if not transformer.has(_TOKENIZER_SETTINGS_FILE):
+    if not transformer.has(TOKENIZER_SETTINGS_FILE):
         return True
-    settings = read_json_object(transformer.path / _TOKENIZER_SETTINGS_FILE)
+    settings = read_json_object(transformer.path / TOKENIZER_SETTINGS_FILE)
     names = settings.get("model_input_names")
     return not isinstance(names, list) or "token_type_ids" in names
 
@@ -284,17 +159,6 @@ def _instruction(folder: ModelFolder, form: PairForm) -> str | None:
             param="default_prompt_name",
         )
     return prompt or None
-
-
-def _has_reranker_template(transformer: ModelFolder) -> bool:
-    if transformer.has(_CHAT_TEMPLATE_FILE):
-        text = (transformer.path / _CHAT_TEMPLATE_FILE).read_text(encoding="utf-8")
-        return _TEMPLATE_MARK in text
-    if transformer.has(_TOKENIZER_SETTINGS_FILE):
-        settings = read_json_object(transformer.path / _TOKENIZER_SETTINGS_FILE)
-        template = settings.get("chat_template")
-        return isinstance(template, str) and _TEMPLATE_MARK in template
-    return False
 
 
 def check_chain(modules: tuple[Module, ...] | None, head: ScoreHead) -> None:

@@ -48,8 +48,9 @@ class Gateway:
     """One Ivy process's ASGI application. Holds all its state; build one per event loop."""
 
     def __init__(self, settings: IvySettings, model: ServedModel) -> None:
-        routes = ("/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/models", _MODEL_ROUTE,
-                  "/health", "/ready", "/metrics", "/openapi.json", "/docs", "/")  # fmt: skip
+        routes = ("/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/classify", "/v1/models",
+                  _MODEL_ROUTE, "/health", "/ready", "/metrics", "/openapi.json", "/docs",
+                  "/")  # fmt: skip
         metrics = Metrics(routes=routes, replicas=settings.replicas)
         self.pool = ReplicaPool(settings, model.expected, metrics)
         self.status = StatusRoutes(
@@ -93,6 +94,7 @@ class Gateway:
             "/v1/embeddings": ("/v1/embeddings", {"POST": self._embeddings.post}),
             "/v1/rerank": ("/v1/rerank", {"POST": self._scores.rerank}),
             "/v1/score": ("/v1/score", {"POST": self._scores.score}),
+            "/v1/classify": ("/v1/classify", {"POST": self._scores.classify}),
             "/v1/models": ("/v1/models", _get(self._models.list)),
             "/health": ("/health", _get(self.status.health)),
             "/ready": ("/ready", _get(self.status.ready)),
@@ -102,7 +104,7 @@ class Gateway:
             "/": ("/", _get(lambda: to_docs)),
         }
         # With and without /v1: both are common as a client's base URL.
-        for path in ("/embeddings", "/models", "/rerank", "/score"):
+        for path in ("/embeddings", "/models", "/rerank", "/score", "/classify"):
             table[path] = table["/v1" + path]
         table["/v2/rerank"] = table["/v1/rerank"]
         for path in ("/health", "/ready", "/metrics"):

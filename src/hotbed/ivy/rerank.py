@@ -28,25 +28,25 @@ class TextDocument(msgspec.Struct, forbid_unknown_fields=True):
     text: str
 
 
-_Model = Annotated[
+ModelName = Annotated[
     str | None, msgspec.Meta(description="A name from /v1/models; absent: the served model.")
 ]
-_Truncate = Annotated[
+Truncate = Annotated[
     bool | None,
     msgspec.Meta(
         description="Cut documents that are too long together with their query; false: refuse "
         "them. Absent: true. Queries are never cut."
     ),
 ]
-_Side = Annotated[
+Side = Annotated[
     Literal["left", "right"] | None,
     msgspec.Meta(description="The end of a document that is cut; absent: right."),
 ]
-_Raw = Annotated[
+RawScores = Annotated[
     bool | None,
     msgspec.Meta(description="Logits instead of scores; absent: false."),
 ]
-_Instruction = Annotated[
+Instruction = Annotated[
     str | None,
     msgspec.Meta(description="For models whose template has one; absent: the model's own."),
 ]
@@ -57,7 +57,7 @@ class RerankBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     query: str
     documents: list[str | TextDocument]
-    model: _Model = None
+    model: ModelName = None
     top_n: Annotated[
         int | None, msgspec.Meta(description="Only the best so many; absent or 0: all.")
     ] = None
@@ -65,10 +65,10 @@ class RerankBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         bool | None,
         msgspec.Meta(description="Give each document's text with its score; absent: false."),
     ] = None
-    raw_scores: _Raw = None
-    instruction: _Instruction = None
-    truncate: _Truncate = None
-    truncation_side: _Side = None
+    raw_scores: RawScores = None
+    instruction: Instruction = None
+    truncate: Truncate = None
+    truncation_side: Side = None
 
 
 class ScoreBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -76,11 +76,11 @@ class ScoreBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     text_1: str | list[str]
     text_2: str | list[str]
-    model: _Model = None
-    raw_scores: _Raw = None
-    instruction: _Instruction = None
-    truncate: _Truncate = None
-    truncation_side: _Side = None
+    model: ModelName = None
+    raw_scores: RawScores = None
+    instruction: Instruction = None
+    truncate: Truncate = None
+    truncation_side: Side = None
 
 
 class RerankResult(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -135,8 +135,8 @@ def decode_rerank(
         HotbedError: INVALID_INPUT naming the field; MODEL_NOT_FOUND.
     """
     fields = _read_rerank(body)
-    _check_model(fields.model, names)
-    _check_count("documents", len(fields.documents), max_inputs)
+    check_model(fields.model, names)
+    check_count("documents", len(fields.documents), max_inputs)
     if fields.top_n is not None and fields.top_n < 0:
         raise invalid("top_n must be at least 0; absent, null and 0 mean all.", "top_n")
     request = ScoreRequest(
@@ -173,12 +173,12 @@ def decode_score(body: bytes, *, names: Collection[str], max_inputs: int) -> Sco
         HotbedError: INVALID_INPUT naming the field; MODEL_NOT_FOUND.
     """
     fields = _read_score(body)
-    _check_model(fields.model, names)
+    check_model(fields.model, names)
     firsts, seconds = fields.text_1, fields.text_2
     documents = [seconds] if isinstance(seconds, str) else seconds
-    _check_count("text_2", len(documents), max_inputs)
+    check_count("text_2", len(documents), max_inputs)
     if isinstance(firsts, list):
-        _check_count("text_1", len(firsts), max_inputs)
+        check_count("text_1", len(firsts), max_inputs)
         if len(firsts) == 1:
             firsts = firsts[0]
         elif len(firsts) != len(documents):
@@ -240,12 +240,14 @@ def _options(fields: RerankBody | ScoreBody, names: PairFields) -> PairOptions:
     )
 
 
-def _check_model(model: str | None, names: Collection[str]) -> None:
+def check_model(model: str | None, names: Collection[str]) -> None:
+    """Raises MODEL_NOT_FOUND for a name that is not served."""
     if model is not None and model not in names:
         raise model_not_found(model, names)
 
 
-def _check_count(field: str, num_texts: int, max_inputs: int) -> None:
+def check_count(field: str, num_texts: int, max_inputs: int) -> None:
+    """Raises INVALID_INPUT for no text, or more than the gateway's limit."""
     if num_texts < 1:
         raise invalid(f"{field} is an empty list; it needs at least 1 text.", field)
     if num_texts > max_inputs:

@@ -27,7 +27,7 @@ from hotbed.ivy.spread import check_request_tokens, spread
 from hotbed.ivy.tokenize_pairs import PairTokenizeStage
 from hotbed.text.pairs import PairOptions
 
-# How replicas name the sequences of a request; tokenising names texts in the dialect's words.
+# How replicas name the sequences of a request, and the tokenizer texts alone.
 _SEQUENCE = re.compile(r"input\[(\d+)\]")
 
 
@@ -36,13 +36,14 @@ class ScoreRequest:
     """Pairs to score and how.
 
     Attributes:
-        queries: one for all documents, or one a document.
+        queries: one for all documents, or one a document; None: each document is a text of its
+            own, for classifiers.
         documents: the second texts, at least one.
         raw_scores: logits instead of the model's activation of them.
         options: truncation, instruction, and the dialect's names of the texts for errors.
     """
 
-    queries: str | list[str]
+    queries: str | list[str] | None
     documents: list[str]
     raw_scores: bool = False
     options: PairOptions = field(default_factory=PairOptions)
@@ -124,9 +125,9 @@ class ScorePipeline:
             raise invalid("The model embeds; it has no scores: ask for embeddings.", "model")
         start = time.perf_counter()
         info = self._pool.info or await self._pool.wait_for_info(deadline)
-        batch = await self._tokenize.encode(request.queries, request.documents, request.options)
-        tokenize_s = time.perf_counter() - start
         try:
+            batch = await self._tokenize.encode(request.queries, request.documents, request.options)
+            tokenize_s = time.perf_counter() - start
             return await self._score(request, batch, info, tokenize_s, deadline)
         except HotbedError as error:
             raise _in_dialect(error, request.options.fields.document) from None

@@ -1,10 +1,11 @@
-"""POST /rerank and /score: from the HTTP request to the answer."""
+"""POST /rerank, /score and /classify: from the HTTP request to the answer."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+from hotbed.ivy.classify import decode_classify, encode_classify
 from hotbed.ivy.embeddings import AnswerBody, answer_headers
 from hotbed.ivy.http import Receive, Reply
 from hotbed.ivy.metrics import Metrics
@@ -47,6 +48,10 @@ class ScoreRoutes:
         """A score a pair."""
         return await self._run(headers, receive, self._score)
 
+    async def classify(self, headers: dict[bytes, bytes], receive: Receive) -> Reply:
+        """A score a label, for each text."""
+        return await self._run(headers, receive, self._classify)
+
     async def _rerank(self, body: bytes, start: float, deadline: float) -> Reply:
         request, fields = decode_rerank(body, names=self._names, max_inputs=self._max_inputs)
         result = await self._pipeline.run(request, deadline)
@@ -56,6 +61,11 @@ class ScoreRoutes:
         request = decode_score(body, names=self._names, max_inputs=self._max_inputs)
         result = await self._pipeline.run(request, deadline)
         return self._reply(encode_score(result, self._names[0]), result, start)
+
+    async def _classify(self, body: bytes, start: float, deadline: float) -> Reply:
+        request = decode_classify(body, names=self._names, max_inputs=self._max_inputs)
+        result = await self._pipeline.run(request, deadline)
+        return self._reply(encode_classify(result, self._names[0]), result, start)
 
     def _reply(self, answer: bytes, result: ScoreResult, start: float) -> Reply:
         total_s = time.perf_counter() - start

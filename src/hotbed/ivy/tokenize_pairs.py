@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hotbed.core.errors import invalid
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.bounded import map_bounded
 from hotbed.ivy.tokenize import INLINE_US, PIECE_US, TokenizeStage
 from hotbed.text.pairs import PairOptions, PairTokenizer
+from hotbed.text.tokenizer import EncodeOptions
 
 
 class PairTokenizeStage:
@@ -23,9 +25,18 @@ class PairTokenizeStage:
         return self._pairs.fingerprint_parts
 
     async def encode(
-        self, queries: str | Sequence[str], documents: Sequence[str], options: PairOptions
+        self,
+        queries: str | Sequence[str] | None,
+        documents: Sequence[str],
+        options: PairOptions,
     ) -> RaggedBatch:
-        """One sequence a pair, in order; arguments and errors as of `PairTokenizer.encode`."""
+        """One sequence a pair, in order; arguments and errors as of `PairTokenizer.encode`.
+
+        Without queries each document is a text of its own, which errors name ``input[i]``.
+        """
+        if queries is None:
+            _ = self._pairs.singles  # whether the model takes them
+            return await self._stage.encode(documents, _of_text(options))
         pieces = self._cut(queries, documents)
         if len(pieces) == 1 and pieces[0][2] < INLINE_US:
             return self._pairs.encode(queries, documents, options).batch
@@ -67,3 +78,10 @@ class PairTokenizeStage:
         if start < len(documents) or not pieces:
             pieces.append((start, len(documents), cost_us))
         return pieces
+
+
+def _of_text(options: PairOptions) -> EncodeOptions:
+    """What of the options holds for a text alone."""
+    if options.instruction is not None:
+        raise invalid("An instruction is for pairs only.", "instruction")
+    return EncodeOptions(truncate=options.truncate, truncation_side=options.truncation_side)

@@ -78,8 +78,11 @@ def _of_task(service: Service) -> tuple[str, str, dict[str, object]]:
     if len(info.labels) == 1:
         texts = {"query": "Who is there?", "documents": ["Hello"]}
         return "/v1/rerank", f"1 score a pair, {info.activation}", {**body, **texts}
-    rows = f"{len(info.labels)} scores a pair, {info.activation}"
-    return "/v1/score", rows, {**body, "text_1": "Who is there?", "text_2": "Hello"}
+    return (
+        "/v1/classify",
+        f"{len(info.labels)} labels, {info.activation}",
+        {**body, "input": "Hello"},
+    )
 
 
 def show_page(console: Console, service: Service) -> None:

@@ -105,6 +105,17 @@ class PairTokenizer:
         return self._instruction
 
     @property
+    def singles(self) -> Tokenizer:
+        """For texts that are classified alone.
+
+        Raises:
+            HotbedError: INVALID_INPUT if the model takes pairs only.
+        """
+        if self._instruction is not None:
+            raise invalid("The model takes pairs of a query and a document only.", "model")
+        return self._tokenizer
+
+    @property
     def fingerprint_parts(self) -> tuple[str, ...]:
         """What the sequences depend on besides texts, options and model."""
         return (self._tokenizer.fingerprint, repr(self._template))
