@@ -293,3 +293,33 @@ async def test_what_is_wrong_with_a_text_is_named(
         answer = await client.post("/classify", json=body)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == param
+
+
+async def test_a_request_that_is_too_large_by_its_query_alone_is_refused_before_its_documents(
+    pairs: PairTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 tokens of query for 1,000 documents are 100,000 tokens."""
+    async with reranking(pairs, tmp_path, max_request_tokens=50_000) as client:
+        monkeypatch.setattr(PairTokenizer, "encode", None)
+        body = {"query": "the cat " * 50, "documents": ["a dog " * 50] * 1000}
+        answer = await client.post("/rerank", json=body)
+    assert answer.status_code == 413
+    error = answer.json()["error"]
+    assert error["param"] == "documents"
+    assert "104000 tokens" in error["message"]
+    assert "50000" in error["message"]
+
+
+async def test_large_requests_are_tokenised_in_pieces_in_order(
+    pairs: PairTokenizer, tmp_path: Path
+) -> None:
+    documents = [f"{'long ' * (i % 60)}text {i}" for i in range(1500)]
+    scores, num_tokens = expected_scores(pairs, QUERY, documents)
+    async with reranking(pairs, tmp_path) as client:
+        answer = await client.post("/score", json={"text_1": QUERY, "text_2": documents})
+        assert answer.status_code == 200, answer.text
+        assert [np.float32(d["score"]) for d in answer.json()["data"]] == scores.tolist()
+        assert answer.json()["usage"]["total_tokens"] == num_tokens
+        documents[1400] = " "
+        answer = await client.post("/score", json={"text_1": QUERY, "text_2": documents})
+        assert answer.json()["error"]["param"] == "text_2[1400]"

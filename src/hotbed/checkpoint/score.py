@@ -131,7 +131,7 @@ def _pair_form(
     """
     if HEADS[architecture.name] == "yes_no" or has_reranker_template(transformer):
         return "qwen3_reranker"
-    if architecture.family == "qwen3" and num_labels == 1 and not folder.has(SETTINGS_FILE):
+    if architecture.name.startswith("Qwen3") and num_labels == 1 and not folder.has(SETTINGS_FILE):
         return "qwen3_reranker"
     return "tokenizer"
 

@@ -72,7 +72,11 @@ class Gateway:
         pairs = model.pairs
         self._scores = ScoreRoutes(
             ScorePipeline(
-                tokenize=None if pairs is None else PairTokenizeStage(pairs, self._tokenize),
+                tokenize=None
+                if pairs is None
+                else PairTokenizeStage(
+                    pairs, self._tokenize, max_request_tokens=settings.max_request_tokens
+                ),
                 pool=self.pool,
                 settings=settings,
                 metrics=metrics,

@@ -23,7 +23,7 @@ from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.metrics import Metrics
 from hotbed.ivy.pool import ReplicaPool
 from hotbed.ivy.settings import IvySettings
-from hotbed.ivy.spread import check_request_tokens, spread
+from hotbed.ivy.spread import spread
 from hotbed.ivy.tokenize_pairs import PairTokenizeStage
 from hotbed.text.pairs import PairOptions
 
@@ -140,8 +140,8 @@ class ScorePipeline:
         tokenize_s: float,
         deadline: float,
     ) -> ScoreResult:
-        field_name = request.options.fields.document.partition("[")[0]
-        check_request_tokens(batch.num_tokens, self._settings.max_request_tokens, field_name)
+        assert self._tokenize is not None, "checked by `run`"
+        self._tokenize.check_size(batch.num_tokens, request.options)
         computed = await spread(
             self._pool,
             batch,
@@ -154,7 +154,6 @@ class ScorePipeline:
         self._metrics.inputs.inc(batch.num_sequences)
         self._metrics.tokens.inc(batch.num_tokens)
         self._metrics.chunks.inc(computed.num_chunks)
-        assert self._tokenize is not None, "checked by `run`"
         return ScoreResult(
             scores=np.concatenate(computed.rows),
             labels=info.labels,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hotbed.core.errors import invalid
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.bounded import map_bounded
+from hotbed.ivy.spread import check_request_tokens
 from hotbed.ivy.tokenize import INLINE_US, PIECE_US, TokenizeStage
 from hotbed.text.pairs import PairOptions, PairTokenizer
 from hotbed.text.tokenizer import EncodeOptions
@@ -15,9 +16,12 @@ from hotbed.text.tokenizer import EncodeOptions
 class PairTokenizeStage:
     """The model's form of pairs, on the threads of its tokenizer's stage."""
 
-    def __init__(self, pairs: PairTokenizer, stage: TokenizeStage) -> None:
+    def __init__(
+        self, pairs: PairTokenizer, stage: TokenizeStage, *, max_request_tokens: int
+    ) -> None:
         self._pairs = pairs
         self._stage = stage
+        self._max_request_tokens = max_request_tokens
 
     @property
     def fingerprint_parts(self) -> tuple[str, ...]:
@@ -33,11 +37,19 @@ class PairTokenizeStage:
         """One sequence a pair, in order; arguments and errors as of `PairTokenizer.encode`.
 
         Without queries each document is a text of its own, which errors name ``input[i]``.
+
+        Raises:
+            HotbedError: TOO_LARGE for more than `max_request_tokens` in all.
         """
         if queries is None:
             _ = self._pairs.singles  # whether the model takes them
             return await self._stage.encode(documents, _of_text(options))
         pieces = self._cut(queries, documents)
+        if len(pieces) > 1 and isinstance(queries, str):
+            # One query for thousands of documents is thousands of times its tokens.
+            query = queries
+            least = await self._stage.run(lambda: self._pairs.least_tokens(query, options))
+            self.check_size(least * len(documents), options)
         if len(pieces) == 1 and pieces[0][2] < INLINE_US:
             return self._pairs.encode(queries, documents, options).batch
 
@@ -56,6 +68,11 @@ class PairTokenizeStage:
         return RaggedBatch.concatenate(
             await map_bounded(encode_piece, pieces, limit=self._stage.num_threads)
         )
+
+    def check_size(self, num_tokens: int, options: PairOptions) -> None:
+        """Raises TOO_LARGE past the gateway's limit on a request."""
+        field = options.fields.document.partition("[")[0]
+        check_request_tokens(num_tokens, self._max_request_tokens, field)
 
     def _cut(
         self, queries: str | Sequence[str], documents: Sequence[str]

@@ -10,7 +10,7 @@ Rules besides those of `hotbed.text.tokenizer`:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -124,6 +124,16 @@ class PairTokenizer:
         """Rough CPU microseconds of tokenising these texts."""
         return self._tokenizer.estimate_us(texts)
 
+    def least_tokens(self, query: str, options: PairOptions = DEFAULT_PAIR_OPTIONS) -> int:
+        """Tokens that every pair with this query has at least, whatever its document.
+
+        Raises:
+            HotbedError: as of `encode`, for the query.
+        """
+        names = _Names(options.fields, 0)
+        (head,) = self._heads(self._checked([query], names.query), options, names)
+        return self._template.num_special_tokens + len(head) + 1
+
     def encode(
         self,
         queries: str | Sequence[str],
@@ -145,55 +155,61 @@ class PairTokenizer:
                 that the model has no row for; TOO_LARGE for one of too many characters.
         """
         names = _Names(options.fields, first_index)
-        is_one = isinstance(queries, str)
-        firsts = checked_texts(
-            [queries] if isinstance(queries, str) else queries,
-            max_chars=self._tokenizer.max_chars,
-            name=names.query,
-        )
-        seconds = checked_texts(documents, max_chars=self._tokenizer.max_chars, name=names.document)
-        if not is_one and len(firsts) != len(seconds):
+        firsts = self._checked([queries] if isinstance(queries, str) else queries, names.query)
+        seconds = self._checked(documents, names.document)
+        if not isinstance(queries, str) and len(firsts) != len(seconds):
             raise invalid(f"There are {len(firsts)} queries for {len(seconds)} documents.")
-        if options.instruction is not None and self._instruction is None:
-            raise invalid("The model takes no instruction.", "instruction")
+        # Before any document is looked at: in a chat template each stands behind its query.
+        heads = self._heads(firsts, options, names)
         if self._instruction is None:
-            heads, tails = self._joined_by_template(firsts, seconds, names)
+            batch = self._tokenizer.encode_bare(seconds)
+            _refuse_empty(batch, names.document)
+            tails = _sequences(batch)
         else:
-            instruction = without_surrogates(options.instruction or self._instruction)
-            heads, tails = self._in_chat_template(firsts, seconds, instruction)
+            tails = self._tails(heads, self._head_texts(firsts, options), seconds)
         return self._assemble(heads, tails, options, names)
 
-    def _joined_by_template(
-        self, queries: list[str], documents: list[str], names: _Names
-    ) -> tuple[list[Int32Array], list[Int32Array]]:
-        """Ids of each pair's first text (one for all if there is one query) and of its second."""
-        firsts = self._tokenizer.encode_bare(queries)
-        seconds = self._tokenizer.encode_bare(documents)
-        for batch, name in ((firsts, names.query), (seconds, names.document)):
-            if batch.lengths.min() < 1:
-                raise blank_error(name(int(np.argmin(batch.lengths))))
-        return _sequences(firsts), _sequences(seconds)
+    def _checked(self, texts: Sequence[str], name: Callable[[int], str]) -> list[str]:
+        return checked_texts(texts, max_chars=self._tokenizer.max_chars, name=name)
 
-    def _in_chat_template(
-        self, queries: list[str], documents: list[str], instruction: str
-    ) -> tuple[list[Int32Array], list[Int32Array]]:
-        """Ids of instruction and query, and of the document.
+    def _heads(self, queries: list[str], options: PairOptions, names: _Names) -> list[Int32Array]:
+        """Ids of what stands before the documents: the first texts, or instruction and query."""
+        if self._instruction is not None:
+            batch = self._tokenizer.encode_bare(self._head_texts(queries, options))
+        elif options.instruction is not None:
+            raise invalid("The model takes no instruction.", "instruction")
+        else:
+            batch = self._tokenizer.encode_bare(queries)
+            _refuse_empty(batch, names.query)
+        limit, num_special = self._tokenizer.max_tokens, self._template.num_special_tokens
+        longest = int(np.argmax(batch.lengths))
+        num_tokens = int(batch.lengths[longest])
+        if num_tokens + num_special + 1 > limit:
+            raise _query_too_long(names.query(longest), num_tokens, num_special, limit)
+        return _sequences(batch)
 
-        All is tokenised as one text, as the model card does it, and divided where the head alone
-        ends: the space before the document is part of the document's first token.
+    def _head_texts(self, queries: list[str], options: PairOptions) -> list[str]:
+        instruction = without_surrogates(options.instruction or self._instruction or "")
+        return [qwen3_reranker.head(instruction, query) for query in queries]
+
+    def _tails(
+        self, heads: list[Int32Array], head_texts: list[str], documents: list[str]
+    ) -> list[Int32Array]:
+        """Ids of the documents in the chat template.
+
+        Head and document are tokenised as one text, as the model card does it, and divided where
+        the head alone ends: the space before the document is part of the document's first token.
         """
-        head_texts = [qwen3_reranker.head(instruction, query) for query in queries]
         bodies = [
             f"{head_texts[i if len(head_texts) > 1 else 0]} {document}"
             for i, document in enumerate(documents)
         ]
-        heads = _sequences(self._tokenizer.encode_bare(head_texts))
         tails = []
         for i, whole in enumerate(_sequences(self._tokenizer.encode_bare(bodies))):
             head = heads[i if len(heads) > 1 else 0]
             assert np.array_equal(whole[: len(head)], head), "the head's tokens changed: a bug"
             tails.append(whole[len(head) :])
-        return heads, tails
+        return tails
 
     def _assemble(
         self,
@@ -215,8 +231,6 @@ class PairTokenizer:
         for i, second in enumerate(seconds):
             first = firsts[i if len(firsts) > 1 else 0]
             room = limit - num_special - len(first)
-            if room < 1:
-                raise _query_too_long(names.query(i), len(first), num_special, limit)
             if len(second) > room and not options.truncate:
                 raise _pair_too_long(
                     names.document(i), num_special + len(first) + len(second), limit
@@ -259,6 +273,12 @@ class _Names:
 
     def document(self, index: int) -> str:
         return self.fields.document.format(index + self.first_index)
+
+
+def _refuse_empty(batch: RaggedBatch, name: Callable[[int], str]) -> None:
+    """Refuse a text of characters that the tokenizer drops."""
+    if batch.lengths.min() < 1:
+        raise blank_error(name(int(np.argmin(batch.lengths))))
 
 
 def _sequences(batch: RaggedBatch) -> list[Int32Array]:
