@@ -37,7 +37,7 @@ def _but(names: frozenset[str]) -> re.Pattern[str]:
 
 app = App(
     name="hotbed",
-    help="Serve text-embedding models as fast as the hardware allows.",
+    help="Serve text-embedding and reranking models as fast as the hardware allows.",
     version=__version__,
     default_parameter=Parameter(negative_iterable=""),
     error_formatter=_one_line,
@@ -192,6 +192,54 @@ def doctor(
         offline=offline,
         as_json=json,
     )
+
+
+@app.command
+def rerank(
+    model: str,
+    /,
+    *documents: str,
+    query: str,
+    top_k: int | None = None,
+    raw_scores: bool = False,
+    instruction: str | None = None,
+    truncate: bool = True,
+    threads: int | None = None,
+    offline: bool | None = None,
+) -> int:
+    """Rank documents for a query in this process, without a server.
+
+    Prints a JSON line ``{"index": 0, "score": 0.9, "document": "..."}`` a document, best first.
+
+    Args:
+        model: folder or hub name of a reranker.
+        documents: what to rank; without any, each line of standard input is one document.
+        query: what they are ranked for.
+        top_k: print only the best so many; unset: all.
+        raw_scores: logits, without the model's activation.
+        instruction: for models whose template has one; unset: the model's own.
+        truncate: cut documents that are too long; else they are refused.
+        threads: CPU threads; unset: torch's own default.
+        offline: never use the network to find the model; unset: as the hub library is set.
+    """
+    import orjson  # noqa: PLC0415
+
+    from hotbed import Reranker  # noqa: PLC0415
+
+    inputs = list(documents) or [line.rstrip("\r\n") for line in sys.stdin]
+    with Reranker(model, num_threads=threads, offline=offline) as reranker:
+        ranked = reranker.rank(
+            query,
+            inputs,
+            top_k=top_k,
+            raw_scores=raw_scores,
+            instruction=instruction,
+            truncate=truncate,
+        )
+    for document in ranked:
+        sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
+    sys.stdout.buffer.flush()
+    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -74,7 +74,8 @@ class Engine(Protocol):
 
         Args:
             batch: S >= 1 sequences, each of 1 to `info.max_tokens` tokens with ids below
-                `info.vocab_size` (already checked by the caller).
+                `info.vocab_size`, with `pair_starts` only where `info.token_types` is 2 (already
+                checked by the caller).
             segments: cover 0 to S without gap or overlap, in order.
 
         Raises:

@@ -9,16 +9,17 @@ import torch
 from numpy.typing import NDArray
 
 from hotbed.core.ragged import RaggedBatch
-from hotbed.rose.batch import PackedBatch
+from hotbed.rose.batch import PackedBatch, write_positions
 from hotbed.rose.buckets import StepConfig
 
 
 class InputBuffers:
     """Static device inputs of one configuration: ids [T], positions [T], offsets [slots + 2]."""
 
-    def __init__(self, config: StepConfig, device: torch.device) -> None:
+    def __init__(self, config: StepConfig, device: torch.device, *, pair_offset: int = 0) -> None:
         num_tokens, num_slots, max_seqlen = config
         self._config = config
+        self._pair_offset = pair_offset
         self.num_ints = 2 * num_tokens + num_slots + 2
         # A normal tensor whatever the caller's mode: it is written to outside inference mode.
         with torch.inference_mode(False):
@@ -44,26 +45,10 @@ class InputBuffers:
         cu_seqlens = batch.cu_seqlens
         host_ints[:num_tokens] = batch.token_ids
         host_ints[num_tokens:padded] = 0
-        positions = host_ints[padded : padded + num_tokens]
-        ascending = _ascending(num_tokens)
-        if num_sequences == 1:
-            positions[:] = ascending
-        else:
-            starts = np.repeat(cu_seqlens[:-1], batch.lengths)
-            np.subtract(ascending, starts, out=positions)
+        write_positions(host_ints[padded : padded + num_tokens], batch, self._pair_offset)
         # All pad rows at position 0, which every model has.
         host_ints[padded + num_tokens : 2 * padded] = 0
         offsets = host_ints[2 * padded : 2 * padded + num_slots + 2]
         offsets[: num_sequences + 1] = cu_seqlens
         offsets[num_sequences + 1 : -1] = num_tokens
         offsets[-1] = padded
-
-
-_ASCENDING = np.arange(1 << 14, dtype=np.int32)
-
-
-def _ascending(n: int) -> NDArray[np.int32]:
-    """0 to n - 1, made once for the usual sizes."""
-    if n <= len(_ASCENDING):
-        return _ASCENDING[:n]
-    return np.arange(n, dtype=np.int32)

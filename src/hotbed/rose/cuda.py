@@ -30,7 +30,7 @@ from hotbed.rose.buffers import InputBuffers
 from hotbed.rose.graphs import CaptureMode, GraphCache, GraphCounters
 from hotbed.rose.layers.pool import PooledRows, pool_rows
 from hotbed.rose.readback import Readback, read_back
-from hotbed.rose.recipe import Recipe
+from hotbed.rose.recipe import AnyRecipe
 from hotbed.rose.registry import Model
 from hotbed.rose.staging import Staging, StagingPool
 
@@ -105,6 +105,7 @@ class CudaRunner:
         settings: of the graphs.
         by_length: whether the attention backend wants a class of longest sequences.
         max_tokens: longest sequence that is run without being asked for, to warm up.
+        pair_offset: of the model's positions, see `hotbed.rose.batch`.
     """
 
     # GEMMs of 4,096 to 8,192 tokens run at the highest rate (H200, 2026-11-30).
@@ -113,14 +114,16 @@ class CudaRunner:
     def __init__(
         self,
         model: Model,
-        recipe: Recipe,
+        recipe: AnyRecipe,
         *,
         device: torch.device,
         settings: CudaSettings,
         by_length: bool,
         max_tokens: int = _WARM_UP_LENGTH,
+        pair_offset: int = 0,
     ) -> None:
         self._model = model
+        self._pair_offset = pair_offset
         self._recipe = recipe
         self._device = device
         self._by_length = by_length
@@ -247,15 +250,18 @@ class CudaRunner:
             if len(self._inputs) >= self._max_inputs:
                 # A graph goes on reading those it was captured with.
                 self._inputs = {c: i for c, i in self._inputs.items() if self._graphs.holds(c)}
-            inputs = self._inputs[config] = InputBuffers(config, self._device)
+            inputs = self._inputs[config] = InputBuffers(
+                config, self._device, pair_offset=self._pair_offset
+            )
         return inputs
 
     @torch.inference_mode()
     def _work(self, inputs: InputBuffers) -> PooledRows:
         states = self._model.forward(inputs.batch)
-        return pool_rows(
+        pooled = pool_rows(
             states, inputs.batch, self._recipe.pooling, normalize=self._recipe.normalize
         )
+        return self._recipe.of_pooled_on_gpu(pooled)
 
     def _complete(self) -> None:
         while (flying := self._waiting.get()) is not None:

@@ -23,7 +23,8 @@ from hotbed.rose.cpu import CpuRunner
 from hotbed.rose.cuda import CudaRunner, CudaSettings
 from hotbed.rose.device import dtype_name, resolve_device, resolve_dtype
 from hotbed.rose.lazy_tensor import LazyTensor
-from hotbed.rose.recipe import Recipe
+from hotbed.rose.models.heads import head_tensors, load_head
+from hotbed.rose.recipe import AnyRecipe, Recipe, ScoreRecipe
 from hotbed.rose.registry import FAMILIES, Model
 from hotbed.rose.weights import load_weights
 
@@ -103,6 +104,8 @@ class RoseEngine:
         spec = family.attention_spec(checkpoint.config)
         backend = select_backend(spec, torch_device, settings=attention, dtype=torch_dtype)
 
+        head = checkpoint.head
+
         @torch.inference_mode()
         def build() -> Model:
             weights = load_weights(
@@ -110,14 +113,15 @@ class RoseEngine:
                 family.weight_map(checkpoint.config),
                 dtype=torch_dtype,
                 device=torch_device,
+                used_elsewhere=() if head is None else head_tensors(head),
             )
             return family.build(checkpoint.config, weights, backend)
 
         info = ModelInfo(
             name=checkpoint.name,
-            task="embed",
+            task=checkpoint.task,
             architecture=checkpoint.architecture,
-            dimensions=checkpoint.config.hidden_size,
+            dimensions=checkpoint.config.hidden_size if head is None else len(head.labels),
             max_tokens=checkpoint.max_tokens,
             vocab_size=checkpoint.config.vocab_size,
             pooling=checkpoint.pooling.pooling,
@@ -125,6 +129,9 @@ class RoseEngine:
             dtype=dtype_name(torch_dtype),
             device=str(torch_device),
             fingerprint=fingerprint(checkpoint, dtype_name(torch_dtype)),
+            labels=() if head is None else head.labels,
+            activation="none" if head is None else head.activation,
+            token_types=1 if head is None else head.token_types,
         )
         calibration = None
         if cache_folder is not None:
@@ -137,7 +144,8 @@ class RoseEngine:
             calibration = load_calibration(file)
         if calibration is not None and cuda.max_graph_tokens is None:
             cuda = dataclasses.replace(cuda, max_graph_tokens=calibration.max_graph_tokens)
-        recipe = Recipe(checkpoint.pooling.pooling, info.normalize, checkpoint.quantizer)
+        pair_offset = family.pair_offset(checkpoint.config)
+        recipe = _recipe(checkpoint, torch_device)
         runner: Runner
         if torch_device.type == "cuda":
             runner = CudaRunner(
@@ -147,9 +155,16 @@ class RoseEngine:
                 settings=cuda,
                 by_length=backend.grid_follows_max_seqlen,
                 max_tokens=info.max_tokens,
+                pair_offset=pair_offset,
             )
         else:
-            runner = CpuRunner(build, recipe, max_tokens=info.max_tokens, num_threads=num_threads)
+            runner = CpuRunner(
+                build,
+                recipe,
+                max_tokens=info.max_tokens,
+                num_threads=num_threads,
+                pair_offset=pair_offset,
+            )
         return RoseEngine(
             runner,
             info,
@@ -201,3 +216,10 @@ class RoseEngine:
         """Finish the steps that were taken; later ones raise EngineDeadError."""
         self._closed.set()
         self.runner.close()
+
+
+def _recipe(checkpoint: Checkpoint, device: torch.device) -> AnyRecipe:
+    pooling, head = checkpoint.pooling, checkpoint.head
+    if head is None:
+        return Recipe(pooling.pooling, pooling.normalize, checkpoint.quantizer)
+    return ScoreRecipe(pooling.pooling, load_head(checkpoint, head, device), head.activation)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hotbed.core.output import OutputSegment
 from hotbed.core.step import StepResult
 from hotbed.rose.layers.pool import PooledRows
-from hotbed.rose.recipe import Recipe
+from hotbed.rose.recipe import AnyRecipe
 from hotbed.rose.staging import Staging, StagingPool, aligned
 
 # Up to so much memory slots without a sequence are copied too: 256 KiB take the bus some 10 us
@@ -60,7 +60,7 @@ def read_back(
     segments: Sequence[OutputSegment],
     *,
     num_sequences: int,
-    recipe: Recipe,
+    recipe: AnyRecipe,
     pool: StagingPool,
 ) -> Readback:
     """Enqueue the copies of one step's rows on torch's current stream.

@@ -41,7 +41,10 @@ def load_rose(settings: TulipSettings) -> Engine:
     from hotbed.checkpoint.load import load_checkpoint  # noqa: PLC0415
 
     checkpoint = load_checkpoint(
-        settings.model, revision=settings.revision, offline=settings.offline
+        settings.model,
+        revision=settings.revision,
+        offline=settings.offline,
+        task=settings.task,
     )
     # Here: the port is bound by now and health checks are answered while torch is imported, and a
     # model that is not there is found without it.

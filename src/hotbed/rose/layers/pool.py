@@ -41,6 +41,14 @@ def packed_header(num_slots: int) -> int:
     return -(-num_slots // 16) * 4
 
 
+def empty_rows(num_slots: int, width: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """(packed, default_form, finite) of `PooledRows`, not written to yet."""
+    header = packed_header(num_slots)
+    packed = torch.empty(header + num_slots * width, dtype=torch.int32, device=device)
+    finite = packed[:header].view(torch.uint8)[:num_slots]
+    return packed, packed[header:].view(torch.float32).view(num_slots, width), finite
+
+
 def pool(x_TD: Tensor, batch: PackedBatch, pooling: Pooling) -> Tensor:
     """Token states [T, D] to rows, fp32 [S, D], on a CPU: in the order of the batch's groups."""
     rows = []
@@ -64,11 +72,8 @@ def pool_rows(x_TD: Tensor, batch: PackedBatch, pooling: Pooling, *, normalize: 
     """
     kernels = kernels_for(x_TD)
     assert kernels is not None, "pool_rows was called for states on a CPU: a bug in the engine"
-    num_slots, width = len(batch.cu_seqlens) - 2, x_TD.shape[1]
-    header = packed_header(num_slots)
-    packed = x_TD.new_empty(header + num_slots * width, dtype=torch.int32)
-    finite = packed[:header].view(torch.uint8)[:num_slots]
-    default_form = packed[header:].view(torch.float32).view(num_slots, width)
+    num_slots = len(batch.cu_seqlens) - 2
+    packed, default_form, finite = empty_rows(num_slots, x_TD.shape[1], x_TD.device)
     pooled, _, _ = kernels.pool(
         x_TD,
         batch.cu_seqlens,
