@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from hotbed.checkpoint.config import Architecture, read_config
+from hotbed.checkpoint.config import read_config
+from hotbed.checkpoint.config_fields import Architecture
 from hotbed.checkpoint.folder import ModelFolder
 from hotbed.checkpoint.records import BertConfig, Qwen3Config
 from tests.checkpoint.errors import refused
@@ -41,6 +42,13 @@ PPLX = QWEN3 | {
     "model_type": "bidirectional_pplx_qwen3",
     "use_bidirectional_attention": True,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+}
+XLMR = BERT | {
+    "architectures": ["XLMRobertaModel"],
+    "model_type": "xlm-roberta",
+    "max_position_embeddings": 514,
+    "pad_token_id": 1,
+    "type_vocab_size": 1,
 }
 REMOVED = object()
 
@@ -133,6 +141,11 @@ def test_rope_theta_wherever_it_stands(tmp_path: Path, rope: dict[str, object]) 
         (BERT, {"model_type": "modernbert"}, ['"modernbert"', '"bert"', '"qwen3"', "pplx"]),
         (BERT, {"model_type": REMOVED}, ["model_type", '"bert"']),
         (BERT, {"model_type": ["bert"]}, ["model_type"]),
+        (XLMR, {"pad_token_id": None}, ["pad_token_id is None"]),
+        (XLMR, {"pad_token_id": -1}, ["pad_token_id is -1"]),
+        (XLMR, {"max_position_embeddings": 2}, ["max_position_embeddings (2)", "(1)"]),
+        (XLMR, {"architectures": ["BertModel"]}, ['"XLMRobertaModel"']),
+        (XLMR, {"position_embedding_type": "relative_key"}, ['"relative_key"']),
         (QWEN3, {"hidden_act": "gelu"}, ['hidden_act is "gelu"', '"silu"']),
         (QWEN3, {"attention_bias": True}, ["attention_bias is true"]),
         (QWEN3, {"use_sliding_window": True}, ["use_sliding_window is true"]),
@@ -158,6 +171,27 @@ def test_a_value_that_would_change_the_vectors_is_refused(
     """Ignored, each of them gives vectors that look right and are wrong."""
     with refused("config.json", *says):
         _read(tmp_path, base, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "offset", "longest"),
+    [({}, 2, 512), ({"pad_token_id": REMOVED}, 2, 512), ({"pad_token_id": 3}, 4, 510)],
+)
+def test_xlm_rs_last_two_positions_are_not_used(
+    tmp_path: Path, changes: dict[str, object], offset: int, longest: int
+) -> None:
+    """Used, 513 tokens are an index error, on a GPU an assert that kills the process."""
+    config = _read(tmp_path, XLMR, **changes).config
+    assert isinstance(config, BertConfig)
+    assert (config.position_offset, config.longest_sequence) == (offset, longest)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name"), [("roberta", "RobertaModel"), ("camembert", "CamembertForMaskedLM")]
+)
+def test_robertas_relatives_are_berts(tmp_path: Path, model_type: str, name: str) -> None:
+    read = _read(tmp_path, XLMR, model_type=model_type, architectures=[name])
+    assert (read.family, read.name) == ("bert", name)
 
 
 @pytest.mark.parametrize("act", ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"])

@@ -20,6 +20,7 @@ from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.engine import RoseEngine
 from tests.support.checkpoints import make_bert, make_qwen3
+from tests.support.families import make_family
 
 MIN_COSINE = 0.999999
 MAX_RELATIVE_ERROR = 1e-4
@@ -32,11 +33,22 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "qwen3 causal last": (make_qwen3, {"causal": True}),
     "qwen3 bidirectional mean": (make_qwen3, {"causal": False}),
     "qwen3 head dim 128": (make_qwen3, {"head_dim": 128, "layers": 1}),
+    "bert. prefix": (make_family, {"config": "bert", "prefix": "bert.", "pooling": "cls"}),
+    "roberta": (make_family, {"config": "roberta", "prefix": "roberta."}),
+    "xlm-roberta cls": (make_family, {"config": "xlm-roberta", "pooling": "cls"}),
+    "xlm-roberta pad id 3": (make_family, {"config": "xlm-roberta", "pad_token_id": 3}),
+    "camembert": (make_family, {"config": "camembert", "prefix": "roberta."}),
 }
+# Tokens a token sees on each side, in families with a window: lengths around it are tested.
+WINDOWS: dict[str, int] = {}
 
 
 def _reference(folder: Path, sequences: list[np.ndarray], pooling: str) -> np.ndarray:
-    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    model, loading = AutoModel.from_pretrained(
+        folder, dtype=torch.float32, output_loading_info=True
+    )
+    assert not loading["missing_keys"], "the reference has random weights of its own"
+    model.eval()
     rows = []
     with torch.inference_mode():
         for ids in sequences:
@@ -62,9 +74,11 @@ def test_rows_equal_transformers(name: str, tmp_path: Path) -> None:
     engine = RoseEngine.load(checkpoint, num_threads=1)
     limit = engine.info.max_tokens
     random = np.random.default_rng(0)
+    reach = WINDOWS.get(name, 16)
+    # transformers' RoBERTa looks for pad ids in the text to find positions, so none is in it.
     sequences = [
-        random.integers(0, engine.info.vocab_size, n)
-        for n in (1, 2, limit - 1, limit, 17, 17, limit // 2, 1)
+        random.integers(5, engine.info.vocab_size, n)
+        for n in (1, 2, limit - 1, limit, reach, reach + 1, reach + 1, reach + 2, limit // 2, 1)
     ]
     expected = _reference(folder, sequences, engine.info.pooling)
     raw = OutputSpec(normalize=False)
@@ -75,6 +89,8 @@ def test_rows_equal_transformers(name: str, tmp_path: Path) -> None:
 
     assert _close(rows(sequences), expected), "in a mixed batch"
     assert _close(np.concatenate([rows([s]) for s in sequences]), expected), "alone"
+    order = random.permutation(len(sequences))
+    assert _close(rows([sequences[i] for i in order]), expected[order]), "permuted"
     engine.close()
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+FamilyName = Literal["bert", "qwen3"]
 Pooling = Literal["mean", "cls", "last"]
 Quantizer = Literal["none", "pplx"]
 """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
@@ -21,7 +22,7 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of a BERT encoder's config.json that the model uses."""
+    """Fields of a BERT encoder's config.json that the model uses; RoBERTa and XLM-R included."""
 
     vocab_size: _Count
     hidden_size: _Count
@@ -32,10 +33,17 @@ class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
     type_vocab_size: _Count = 2
     layer_norm_eps: _Positive = 1e-12
     hidden_act: str = "gelu"
+    position_offset: int = 0
+    """Row of the position table that a sequence's first token takes."""
 
     @property
     def head_dim(self) -> int:
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens that there are positions for."""
+        return self.max_position_embeddings - self.position_offset
 
 
 class Qwen3Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +64,11 @@ class Qwen3Config(msgspec.Struct, frozen=True, kw_only=True):
     rope_theta: _Positive = 1_000_000.0
     hidden_act: str = "silu"
     is_causal: bool = True
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens that there are positions for."""
+        return self.max_position_embeddings
 
 
 ArchitectureConfig = BertConfig | Qwen3Config
@@ -103,7 +116,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """As asked for."""
     source: ModelSource
     folder: Path
-    family: Literal["bert", "qwen3"]
+    family: FamilyName
     architecture: str
     """``architectures[0]`` of config.json."""
     config: ArchitectureConfig
@@ -112,7 +125,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer: TokenizerFiles
     max_tokens: int
     """Longest sequence, special tokens included: the smallest of max_seq_length
-    (sentence_bert_config.json), max_position_embeddings and the tokenizer's model_max_length."""
+    (sentence_bert_config.json), the config's longest sequence and the tokenizer's
+    model_max_length."""
     tensors: Mapping[str, TensorInfo]
     stored_names: Mapping[str, str]
     quantizer: Quantizer = "none"

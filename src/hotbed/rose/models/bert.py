@@ -1,9 +1,11 @@
-"""BERT: a bidirectional encoder with learned positions and post-layer norms.
+"""BERT, RoBERTa, XLM-R: a bidirectional encoder with learned positions and post-layer norms.
 
     h = LayerNorm(word + position + segment 0)
     for each layer:  h = LayerNorm(h + attention(h));  h = LayerNorm(h + W2 gelu(W1 h))
 
-Source: Devlin et al. 2018, arXiv 1810.04805. Legend: T tokens, D hidden, F mlp dim.
+RoBERTa and XLM-R differ only in where positions start. Sources: Devlin et al. 2018, arXiv
+1810.04805; Liu et al. 2019, arXiv 1907.11692; Conneau et al. 2019, arXiv 1911.02116.
+Legend: T tokens, D hidden, F mlp dim.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ _UNUSED = (
     r"embeddings\.token_type_ids",
     r"pooler\..*",
     r"cls\..*",
+    r"lm_head\..*",
 )
 
 
@@ -133,7 +136,7 @@ class Bert:
         self._embedding = NormedEmbedding(
             self._word,
             # One text a sequence, so every token is in segment 0: its row joins the positions'.
-            weights["position"] + weights["segment"][0],
+            weights["position"][config.position_offset :] + weights["segment"][0],
             norm_weight=norm_weight,
             norm_bias=norm_bias,
             eps=config.layer_norm_eps,

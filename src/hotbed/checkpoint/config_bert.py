@@ -1,0 +1,55 @@
+"""config.json of BERT and its relatives: RoBERTa, XLM-R, CamemBERT."""
+
+from __future__ import annotations
+
+from hotbed.checkpoint.config_fields import Architecture, Fields
+from hotbed.checkpoint.records import BertConfig
+from hotbed.core.errors import invalid
+
+BERT_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+_BERT_CLASSES = ("BertModel", "BertForMaskedLM")
+_ROBERTA_CLASSES = {
+    "roberta": ("RobertaModel", "RobertaForMaskedLM"),
+    "xlm-roberta": ("XLMRobertaModel", "XLMRobertaForMaskedLM"),
+    "camembert": ("CamembertModel", "CamembertForMaskedLM"),
+}
+_DEFAULT_ROBERTA_PAD_ID = 1  # transformers' RobertaConfig
+
+
+def read_bert(fields: Fields) -> Architecture:
+    """BERT: positions count from 0."""
+    return _read(fields, _BERT_CLASSES, position_offset=0)
+
+
+def read_roberta(fields: Fields) -> Architecture:
+    """RoBERTa's kind: BERT whose positions start behind the pad token's id.
+
+    fairseq gave pad tokens a row of the position table as well, the one of their id, so a table of
+    514 rows with pad id 1 serves 512 tokens.
+    """
+    pad_id = fields.values.get("pad_token_id", _DEFAULT_ROBERTA_PAD_ID)
+    if not isinstance(pad_id, int) or pad_id < 0:
+        raise invalid(
+            f"{fields.path}: pad_token_id is {pad_id!r}; it must be a token id, since positions"
+            " start behind it",
+            param="pad_token_id",
+        )
+    classes = _ROBERTA_CLASSES[fields.values["model_type"]]
+    return _read(fields, classes, position_offset=pad_id + 1)
+
+
+def _read(fields: Fields, classes: tuple[str, ...], *, position_offset: int) -> Architecture:
+    name = fields.class_name(classes)
+    fields.require("position_embedding_type", "absolute")
+    fields.require("hidden_act", *BERT_ACTIVATIONS)
+    fields.require("is_decoder", False)
+    fields.require("add_cross_attention", False)
+    config = fields.convert(BertConfig, position_offset=position_offset)
+    fields.divisible("hidden_size", "num_attention_heads")
+    if config.longest_sequence < 1:
+        raise invalid(
+            f"{fields.path}: max_position_embeddings ({config.max_position_embeddings}) leaves no"
+            f" position behind pad_token_id ({position_offset - 1})",
+            param="max_position_embeddings",
+        )
+    return Architecture(family="bert", name=name, config=config)

@@ -1,0 +1,74 @@
+"""The keys of one config.json with the checks that every family makes, and what they add up to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from hotbed.checkpoint.folder import unsupported
+from hotbed.checkpoint.records import ArchitectureConfig, FamilyName, Quantizer
+from hotbed.core.errors import invalid
+
+CONFIG_FILE = "config.json"
+_ConfigT = TypeVar("_ConfigT")
+
+
+class Architecture(msgspec.Struct, frozen=True, kw_only=True):
+    """What config.json says of the model.
+
+    Attributes:
+        name: ``architectures[0]``; the family's plain encoder class where the file names none.
+        quantizer: the model's own recipe for int8 rows.
+    """
+
+    family: FamilyName
+    name: str
+    config: ArchitectureConfig
+    quantizer: Quantizer = "none"
+
+    @property
+    def is_causal(self) -> bool:
+        return getattr(self.config, "is_causal", False)
+
+
+class Fields:
+    """The keys of one config.json, and the checks on them."""
+
+    def __init__(self, path: Path, values: dict[str, Any]) -> None:
+        self.path = path
+        self.values = values
+
+    def require(self, field: str, *supported: object) -> None:
+        """Refuse any value but the supported ones; absent and null mean the first of them."""
+        value = self.values.get(field)
+        if value is not None and value not in supported:
+            raise unsupported(self.path, field, value, supported)
+
+    def class_name(self, supported: tuple[str, ...]) -> str:
+        """``architectures[0]``, one of `supported`; the first of them if the file names none."""
+        names = self.values.get("architectures") or [supported[0]]
+        if not isinstance(names, list) or names[0] not in supported:
+            raise unsupported(self.path, "architectures", names, supported)
+        return str(names[0])
+
+    def divisible(self, field: str, by: str) -> None:
+        """Refuse a field that is not a multiple of another."""
+        if self.values[field] % self.values[by]:
+            raise invalid(
+                f"{self.path}: {field} ({self.values[field]}) must be a multiple of {by}"
+                f" ({self.values[by]})",
+                param=field,
+            )
+
+    def convert(self, kind: type[_ConfigT], **changes: object) -> _ConfigT:
+        """The family's record from the keys, with `changes` in place of theirs.
+
+        Raises:
+            HotbedError: INVALID_INPUT naming the key that is missing or has a wrong type or range.
+        """
+        try:
+            return msgspec.convert(self.values | changes, kind)
+        except msgspec.ValidationError as error:
+            raise invalid(f"{self.path}: {error}", param=CONFIG_FILE) from error

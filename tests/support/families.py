@@ -1,0 +1,101 @@
+"""A tiny seeded checkpoint of any family that `transformers` knows, from the text of its config.
+
+Names and shapes of the tensors are those of the model class in `transformers`, so the files are
+what a checkpoint of that family holds. Needs torch, unlike `tests.support.checkpoints`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from tests.support.checkpoints import (
+    PoolingName,
+    write_json,
+    write_sentence_transformers,
+    write_tensors,
+)
+from tests.support.tiny_tokenizers import byte_level_bpe, wordpiece
+from tests.support.tiny_weights import Tensors, random_tensors
+
+# Heads of 32 and 64 as in MiniLM and the base models; three layers, so that one that is skipped or
+# run twice shows.
+_ENCODER = {
+    "hidden_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 192,
+}
+_ROBERTA = _ENCODER | {
+    "max_position_embeddings": 98,
+    "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "bert": _ENCODER | {"model_type": "bert", "max_position_embeddings": 96},
+    "roberta": _ROBERTA | {"model_type": "roberta"},
+    "xlm-roberta": _ROBERTA | {"model_type": "xlm-roberta"},
+    "camembert": _ROBERTA | {"model_type": "camembert"},
+}
+"""config.json of each family, without what `make_family` adds."""
+
+
+def make_family(
+    folder: Path,
+    config: str | Mapping[str, Any],
+    *,
+    seed: int = 0,
+    tokenizer: Literal["wordpiece", "bpe", "bpe with end"] = "wordpiece",
+    sharded: bool = True,
+    prefix: str = "",
+    pooling: PoolingName = "mean",
+    normalize: bool = True,
+    max_seq_length: int | None = None,
+    **changes: Any,
+) -> Path:
+    """Write a checkpoint and return `folder`.
+
+    Args:
+        folder: made if need be.
+        config: a name in `CONFIGS`, or a config.json without vocab_size and architectures.
+        tokenizer: its kind; ``with end`` appends the end token to every text.
+        changes: fields of config.json in place of those.
+
+    The other arguments are those of `tests.support.checkpoints.make_bert`.
+    """
+    made = (
+        wordpiece() if tokenizer == "wordpiece" else byte_level_bpe(append_end="end" in tokenizer)
+    )
+    values = dict(CONFIGS[config] if isinstance(config, str) else config)
+    values |= {"vocab_size": made.get_vocab_size(), **changes}
+    shapes, class_name = _shapes(values)
+    values.setdefault("architectures", [class_name])
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "config.json", values)
+    made.save(str(folder / "tokenizer.json"))
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
+    tensors: Tensors = random_tensors(shapes, seed)
+    write_tensors(folder, tensors, dtype="float32", sharded=sharded, prefix=prefix)
+    write_sentence_transformers(
+        folder,
+        hidden=values["hidden_size"],
+        pooling=pooling,
+        normalize=normalize,
+        max_seq_length=max_seq_length,
+    )
+    return folder
+
+
+def _shapes(values: Mapping[str, Any]) -> tuple[dict[str, tuple[int, ...]], str]:
+    """Tensors of the model that `transformers` makes of a config.json, and its class's name."""
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    config = AutoConfig.for_model(**values)
+    with torch.device("meta"):
+        model = AutoModel.from_config(config)
+    return {name: tuple(t.shape) for name, t in model.state_dict().items()}, type(model).__name__
