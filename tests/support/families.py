@@ -6,17 +6,18 @@ what a checkpoint of that family holds. Needs torch, unlike `tests.support.check
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from tests.support.checkpoints import (
+    DenseSpec,
     PoolingName,
     write_json,
     write_sentence_transformers,
     write_tensors,
 )
-from tests.support.tiny_tokenizers import byte_level_bpe, wordpiece
+from tests.support.tiny_tokenizers import END_OF_TEXT, byte_level_bpe, wordpiece
 from tests.support.tiny_weights import Tensors, random_tensors
 
 # Heads of 32 and 64 as in MiniLM and the base models; three layers, so that one that is skipped or
@@ -55,6 +56,7 @@ def make_family(
     pooling: PoolingName = "mean",
     normalize: bool = True,
     max_seq_length: int | None = None,
+    dense: Sequence[DenseSpec] = (),
     **changes: Any,
 ) -> Path:
     """Write a checkpoint and return `folder`.
@@ -63,6 +65,7 @@ def make_family(
         folder: made if need be.
         config: a name in `CONFIGS`, or a config.json without vocab_size and architectures.
         tokenizer: its kind; ``with end`` appends the end token to every text.
+        dense: modules behind the pooling.
         changes: fields of config.json in place of those.
 
     The other arguments are those of `tests.support.checkpoints.make_bert`.
@@ -77,7 +80,11 @@ def make_family(
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", values)
     made.save(str(folder / "tokenizer.json"))
-    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
+    pad = "[PAD]" if tokenizer == "wordpiece" else END_OF_TEXT
+    write_json(
+        folder / "tokenizer_config.json",
+        {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": pad},
+    )
     tensors: Tensors = random_tensors(shapes, seed)
     write_tensors(folder, tensors, dtype="float32", sharded=sharded, prefix=prefix)
     write_sentence_transformers(
@@ -86,6 +93,7 @@ def make_family(
         pooling=pooling,
         normalize=normalize,
         max_seq_length=max_seq_length,
+        dense=dense,
     )
     return folder
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from hotbed.checkpoint.config import read_config
+from hotbed.checkpoint.dense import read_dense
 from hotbed.checkpoint.folder import ModelFolder
 from hotbed.checkpoint.modules import read_modules
 from hotbed.checkpoint.records import Checkpoint, TokenizerFiles
@@ -70,6 +71,7 @@ def load_checkpoint(
         tensors={short: tensors[stored] for short, stored in stored_names.items()},
         stored_names=stored_names,
         quantizer=architecture.quantizer,
+        dense=read_dense(folder, modules, width=architecture.config.hidden_size, weights=weights),
     )
 
 

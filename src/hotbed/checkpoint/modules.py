@@ -6,6 +6,7 @@ have nothing to do with the model's (a Dense layer's absence: cosine near 0).
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -14,13 +15,8 @@ from hotbed.checkpoint.folder import ModelFolder, read_json
 from hotbed.core.errors import invalid
 
 MODULES_FILE = "modules.json"
-_SUPPORTED = ("Transformer", "Pooling", "Normalize", "FlexibleQuantizer")
-_CHAINS = (
-    ("Transformer", "Pooling"),
-    ("Transformer", "Pooling", "Normalize"),
-    ("Transformer", "Pooling", "FlexibleQuantizer"),
-    ("Transformer", "Pooling", "Normalize", "FlexibleQuantizer"),
-)
+_SUPPORTED = ("Transformer", "Pooling", "Dense", "Normalize", "FlexibleQuantizer")
+_CHAIN = re.compile(r"Transformer Pooling( Dense)*( Normalize)?( FlexibleQuantizer)?")
 
 
 class Module(msgspec.Struct, frozen=True):
@@ -36,7 +32,7 @@ def read_modules(folder: ModelFolder) -> tuple[Module, ...] | None:
 
     Raises:
         HotbedError: INVALID_INPUT naming the module type that is not supported, or the chain if
-            its order is not Transformer, Pooling[, Normalize][, FlexibleQuantizer].
+            its order is not Transformer, Pooling[, Dense …][, Normalize][, FlexibleQuantizer].
     """
     if not folder.has(MODULES_FILE):
         return None
@@ -57,22 +53,29 @@ def read_modules(folder: ModelFolder) -> tuple[Module, ...] | None:
                 param=MODULES_FILE,
             )
     kinds = tuple(module.kind for module in modules)
-    if kinds not in _CHAINS:
+    if not _CHAIN.fullmatch(" ".join(kinds)):
         raise invalid(
             f"{path}: the modules are {' -> '.join(kinds) or 'none'}; supported:"
-            " Transformer -> Pooling [-> Normalize] [-> FlexibleQuantizer]",
+            " Transformer -> Pooling [-> Dense ...] [-> Normalize] [-> FlexibleQuantizer]",
             param=MODULES_FILE,
         )
     return modules
 
 
-def transformer_path(folder: ModelFolder) -> str:
-    """Where in the folder the transformer's own files lie, with slashes; empty for the root."""
+def weight_paths(folder: ModelFolder) -> list[str]:
+    """Where in the folder the modules with weights lie, with slashes; empty for the root.
+
+    The transformer comes first.
+    """
     modules = read_modules(folder)
     if modules is None:
-        return ""
-    inside = folder.sub(modules[0].path).path.relative_to(folder.path).as_posix()
-    return "" if inside == "." else inside
+        return [""]
+    paths = []
+    for module in modules:
+        if module.kind in ("Transformer", "Dense"):
+            inside = folder.sub(module.path).path.relative_to(folder.path).as_posix()
+            paths.append("" if inside == "." else inside)
+    return paths
 
 
 def _is_entry(entry: object) -> bool:

@@ -16,6 +16,14 @@ FamilyName = Literal["bert", "qwen3"]
 Pooling = Literal["mean", "cls", "last"]
 Quantizer = Literal["none", "pplx"]
 """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
+DenseActivation = Literal["none", "tanh", "relu", "gelu"]
+DENSE_ACTIVATIONS: dict[str, DenseActivation] = {
+    "Identity": "none",
+    "Tanh": "tanh",
+    "ReLU": "relu",
+    "GELU": "gelu",
+}
+"""By torch's class."""
 ModelSource = Literal["folder", "package", "hub"]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -91,6 +99,16 @@ class PoolingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a Normalize module follows."""
 
 
+class DenseModule(msgspec.Struct, frozen=True, kw_only=True):
+    """A linear layer between pooling and normalisation, from a Dense module's folder."""
+
+    in_features: _Count
+    out_features: _Count
+    activation: DenseActivation
+    tensors: Mapping[str, TensorInfo]
+    """``linear.weight`` and, if there is one, ``linear.bias``; empty without the weights."""
+
+
 class Prompts(msgspec.Struct, frozen=True, kw_only=True):
     """Named input prefixes, from config_sentence_transformers.json."""
 
@@ -131,3 +149,10 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     stored_names: Mapping[str, str]
     quantizer: Quantizer = "none"
     """The model's own recipe for int8 rows."""
+    dense: tuple[DenseModule, ...] = ()
+    """Linear layers that the pooled row goes through, in order."""
+
+    @property
+    def dimensions(self) -> int:
+        """Width of a row."""
+        return self.dense[-1].out_features if self.dense else self.config.hidden_size

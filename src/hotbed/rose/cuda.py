@@ -27,7 +27,7 @@ from hotbed.core.step import EngineDeadError, StepResult
 from hotbed.rose.buckets import StepConfig, step_config
 from hotbed.rose.buffers import InputBuffers, PinnedRing, total_bytes
 from hotbed.rose.graphs import CaptureMode, GraphCache, GraphCounters
-from hotbed.rose.layers.pool import PooledRows, pool_rows
+from hotbed.rose.layers.pool import PooledRows
 from hotbed.rose.recipe import Recipe
 from hotbed.rose.registry import Model
 
@@ -157,10 +157,7 @@ class CudaRunner:
         return inputs
 
     def _work(self, inputs: InputBuffers) -> PooledRows:
-        states = self._model.forward(inputs.batch)
-        return pool_rows(
-            states, inputs.batch, self._recipe.pooling, normalize=self._recipe.normalize
-        )
+        return self._recipe.rows_on_gpu(self._model.forward(inputs.batch), inputs.batch)
 
     def _copy_out(
         self,

@@ -95,7 +95,7 @@ class RoseEngine:
             name=checkpoint.name,
             task="embed",
             architecture=checkpoint.architecture,
-            dimensions=checkpoint.config.hidden_size,
+            dimensions=checkpoint.dimensions,
             max_tokens=checkpoint.max_tokens,
             vocab_size=checkpoint.config.vocab_size,
             pooling=checkpoint.pooling.pooling,
@@ -104,7 +104,7 @@ class RoseEngine:
             device=str(torch_device),
             fingerprint=fingerprint(checkpoint, dtype_name(torch_dtype)),
         )
-        recipe = Recipe(checkpoint.pooling.pooling, info.normalize, checkpoint.quantizer)
+        recipe = Recipe.load(checkpoint, torch_device)
         runner: Runner
         if torch_device.type == "cuda":
             runner = CudaRunner(

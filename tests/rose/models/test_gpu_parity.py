@@ -34,6 +34,10 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "bert cls": (make_bert, {"pooling": "cls"}),
     "bert gelu_new": (make_bert, {"hidden_act": "gelu_new"}),
     "bert relu": (make_bert, {"hidden_act": "relu"}),
+    "bert with dense modules": (
+        make_bert,
+        {"dense": [(96, "activation.Tanh", True), (48, "linear.Identity", False)]},
+    ),
     "bert head dim 64": (make_bert, {"hidden": 384, "heads": 6, "intermediate": 1536}),
     "qwen3 causal last": (make_qwen3, WIDE),
     "qwen3 bidirectional mean": (make_qwen3, WIDE | {"causal": False}),
