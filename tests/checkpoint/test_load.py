@@ -107,3 +107,20 @@ def test_the_records_are_frozen(bert_folder: Path) -> None:
     checkpoint: Checkpoint = load_checkpoint(str(bert_folder))
     with pytest.raises(AttributeError):
         checkpoint.max_tokens = 1_000_000  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("sep_token", "expected"),
+    [(None, "<|endoftext|>"), ("<sep>", "<sep>"), ({"content": "<sep>"}, "<sep>")],
+)
+def test_pplx_context_separates_chunks(tmp_path: Path, sep_token: object, expected: str) -> None:
+    folder = make_qwen3(tmp_path / "m", pplx=True, contextual=True)
+    edit_json(folder / "tokenizer_config.json", sep_token=sep_token)
+    assert load_checkpoint(str(folder)).tokenizer.chunk_separator == expected
+
+
+def test_no_other_model_puts_anything_between_chunks(tmp_path: Path) -> None:
+    """pplx-embed-v1 differs from the contextual one in auto_map alone."""
+    folder = make_qwen3(tmp_path / "m", pplx=True)
+    edit_json(folder / "tokenizer_config.json", sep_token="<|endoftext|>")
+    assert load_checkpoint(str(folder)).tokenizer.chunk_separator is None

@@ -121,6 +121,7 @@ def make_qwen3(
     *,
     causal: bool = True,
     pplx: bool = False,
+    contextual: bool = False,
     seed: int = 0,
     layers: int = 2,
     hidden: int = 64,
@@ -148,6 +149,7 @@ def make_qwen3(
         causal: False writes ``is_causal`` false, which `transformers` too reads as bidirectional.
         pplx: like pplx-embed instead: its own model_type (which `transformers` cannot load without
             the folder's code), bidirectional, and a FlexibleQuantizer at the end of modules.json.
+        contextual: with `pplx`, like pplx-embed-context instead.
         pooling: None takes last token if causal, else mean.
         normalize: None takes True, for pplx False.
         prefix: put before every tensor name, e.g. ``model.``.
@@ -182,6 +184,8 @@ def make_qwen3(
     }
     if pplx:
         config["use_bidirectional_attention"] = True
+        kind = "PPLXQwen3ContextualModel" if contextual else "PPLXQwen3Model"
+        config["auto_map"] = {"AutoModel": f"modeling.{kind}"}
     elif not causal:
         config["is_causal"] = False
     folder.mkdir(parents=True, exist_ok=True)

@@ -23,6 +23,7 @@ from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.engine import RoseEngine
 from hotbed.rose.lazy_tensor import LazyTensor
+from hotbed.text.chunked import encode_chunks
 from hotbed.text.prompts import resolve_prompt
 from hotbed.text.split import split
 from hotbed.text.tokenizer import EncodeOptions, Tokenizer
@@ -140,8 +141,49 @@ class Embedder:
             show_progress = len(texts) >= _PROGRESS_FROM_TEXTS and sys.stderr.isatty()
         with _progress(len(texts), shown=show_progress) as advance:
             for start, batch in self._tokenized(texts, options):
-                self._embed_window(batch, start, spec, result, advance)
+                self._embed_batch(batch, start, spec, result[start:], advance)
         return result
+
+    def embed_chunks(
+        self,
+        documents: Sequence[Sequence[str]],
+        *,
+        input_type: Literal["query", "document"] | None = None,
+        prompt_name: str | None = None,
+        dimensions: int | None = None,
+        output_dtype: str = "float32",
+        normalize: bool | None = None,
+    ) -> list[NDArray[Any]]:
+        """Embed the chunks of documents, each chunk in the light of its whole document.
+
+        A document is read as one sequence; the row of a chunk is the mean over its own tokens. What
+        pplx-embed-context-v1 is made for (its separator is put between the chunks), and what is
+        known as late chunking with other models that pool by mean.
+
+        Args:
+            documents: the chunks of each, in order. All chunks of one together are at most
+                `info.max_tokens` long; nothing is truncated.
+            input_type: picks the model's prompt; it stands before the first chunk, in no row.
+            prompt_name: picks a prompt of the model by name.
+            dimensions: as for `embed`, and so the other arguments.
+            output_dtype: as for `embed`.
+            normalize: as for `embed`.
+
+        Returns:
+            [chunks, row width] for each document.
+
+        Raises:
+            HotbedError: INVALID_INPUT naming the document and chunk, the limit, or the pooling of a
+                model that does not pool by mean; INTERNAL if a row is not finite.
+        """
+        self.info.check_spans()
+        spec = self._spec(dimensions, output_dtype, normalize)
+        prompt = resolve_prompt(self._prompts, prompt_name=prompt_name, input_type=input_type)
+        batch = encode_chunks(self._tokenizer, documents, prompt=prompt)
+        shape = (batch.num_rows, spec.row_width(self.info.dimensions))
+        result = np.empty(shape, dtype=spec.dtype.numpy)
+        self._embed_batch(batch, 0, spec, result, lambda num_sequences: None)
+        return [result[slice(*batch.rows_of(i, i + 1))] for i in range(batch.num_sequences)]
 
     def _spec(self, dimensions: int | None, dtype: str, normalize: bool | None) -> OutputSpec:
         try:
@@ -180,7 +222,7 @@ class Embedder:
                     ahead = pool.submit(encode, start + _WINDOW_TEXTS)
                 yield start, batch
 
-    def _embed_window(
+    def _embed_batch(
         self,
         batch: RaggedBatch,
         first_index: int,
@@ -188,30 +230,31 @@ class Embedder:
         result: NDArray[Any],
         advance: Callable[[int], None],
     ) -> None:
-        """Embed one window; its rows go to result[first_index:], longest sequences first."""
+        """Write the batch's rows to the first rows of `result`, longest sequences first."""
         order = np.argsort(-batch.lengths, kind="stable")
         budget = self._engine.default_step_tokens
         chunks = split(batch.lengths[order], max_tokens=budget, max_sequences=budget)
         in_flight: deque[tuple[NDArray[np.intp], LazyTensor]] = deque()
 
         def collect() -> None:
-            rows_of, pending = in_flight.popleft()
+            indexes, pending = in_flight.popleft()
             done = pending.wait()
+            rows_of = _rows_of(batch, indexes)
             if not done.finite.all():
-                bad = first_index + int(rows_of[int(np.argmin(done.finite))])
+                bad = batch.sequence_of(int(rows_of[int(np.argmin(done.finite))]))
                 raise HotbedError(
                     ErrorCode.INTERNAL,
                     "the model gave a row that is not finite",
-                    param=f"input[{bad}]",
+                    param=f"input[{first_index + bad}]",
                 )
-            result[first_index + rows_of] = done.rows[0]
-            advance(len(rows_of))
+            result[rows_of] = done.rows[0]
+            advance(len(indexes))
 
         for start, stop in chunks:
-            rows_of = order[start:stop]
-            step = RaggedBatch.from_sequences(batch.sequence(int(i)) for i in rows_of)
-            segment = OutputSegment(0, len(rows_of), spec)
-            in_flight.append((rows_of, self._engine.step(step, (segment,))))
+            indexes = order[start:stop]
+            step = batch.select(indexes)
+            segment = OutputSegment(0, step.num_rows, spec)
+            in_flight.append((indexes, self._engine.step(step, (segment,))))
             if len(in_flight) == _STEPS_IN_FLIGHT:
                 collect()
         while in_flight:
@@ -235,6 +278,13 @@ class Embedder:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _rows_of(batch: RaggedBatch, indexes: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The rows that the sequences of these indexes give, in this order."""
+    if batch.spans is None:
+        return indexes
+    return np.concatenate([np.arange(*batch.rows_of(int(i), int(i) + 1)) for i in indexes])
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from hotbed.core.errors import invalid
 
 _QWEN3_CLASSES = ("Qwen3Model", "Qwen3ForCausalLM")
 _PPLX_CLASSES = ("PPLXQwen3Model",)
+_CONTEXTUAL_CLASS = "PPLXQwen3ContextualModel"
 PPLX_TYPE = "bidirectional_pplx_qwen3"
 
 
@@ -27,7 +28,20 @@ def read_pplx(fields: Fields) -> Architecture:
     name = fields.class_name(_PPLX_CLASSES)
     fields.require("use_bidirectional_attention", True)
     config = _config(fields, is_causal=False)
-    return Architecture(family="qwen3", name=name, config=config, quantizer="pplx")
+    return Architecture(
+        family="qwen3",
+        name=name,
+        config=config,
+        quantizer="pplx",
+        separates_chunks=_is_contextual(fields),
+    )
+
+
+def _is_contextual(fields: Fields) -> bool:
+    """pplx-embed-context-v1 and pplx-embed-v1 differ in the class that auto_map names alone."""
+    auto_map = fields.values.get("auto_map")
+    name = auto_map.get("AutoModel") if isinstance(auto_map, dict) else None
+    return isinstance(name, str) and name.rsplit(".", 1)[-1] == _CONTEXTUAL_CLASS
 
 
 def _config(fields: Fields, *, is_causal: bool | None = None) -> Qwen3Config:

@@ -21,12 +21,14 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: ``architectures[0]``; the family's plain encoder class where the file names none.
         quantizer: the model's own recipe for int8 rows.
+        separates_chunks: whether a separator stands between the chunks of a document.
     """
 
     family: FamilyName
     name: str
     config: ArchitectureConfig
     quantizer: Quantizer = "none"
+    separates_chunks: bool = False
 
     @property
     def is_causal(self) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 
 from hotbed.checkpoint.config import read_config
+from hotbed.checkpoint.config_fields import Architecture
 from hotbed.checkpoint.dense import read_dense
-from hotbed.checkpoint.folder import ModelFolder
+from hotbed.checkpoint.folder import ModelFolder, read_json_object
 from hotbed.checkpoint.modules import read_modules
 from hotbed.checkpoint.records import Checkpoint, TokenizerFiles
 from hotbed.checkpoint.resolve import resolve
@@ -20,6 +21,8 @@ from hotbed.checkpoint.sentence_transformers import (
 )
 
 _TOKENIZER_FILE = "tokenizer.json"
+_TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+_DEFAULT_SEPARATOR = "<|endoftext|>"  # what pplx-embed-context-v1 was trained with
 _log = logging.getLogger(__name__)
 
 
@@ -66,7 +69,7 @@ def load_checkpoint(
         config=architecture.config,
         pooling=pooling,
         prompts=read_prompts(folder),
-        tokenizer=_tokenizer_files(transformer),
+        tokenizer=_tokenizer_files(transformer, architecture),
         max_tokens=read_max_tokens(transformer, architecture),
         tensors={short: tensors[stored] for short, stored in stored_names.items()},
         stored_names=stored_names,
@@ -75,11 +78,24 @@ def load_checkpoint(
     )
 
 
-def _tokenizer_files(folder: ModelFolder) -> TokenizerFiles:
+def _tokenizer_files(folder: ModelFolder, architecture: Architecture) -> TokenizerFiles:
     if not folder.has(_TOKENIZER_FILE):
         raise folder.missing(
             _TOKENIZER_FILE,
             "vocab.txt, merges.txt or a SentencePiece file alone is not enough. transformers'"
             " AutoTokenizer.from_pretrained(folder).save_pretrained(folder) writes it",
         )
-    return TokenizerFiles(tokenizer_json=folder.path / _TOKENIZER_FILE)
+    return TokenizerFiles(
+        tokenizer_json=folder.path / _TOKENIZER_FILE,
+        chunk_separator=_separator(folder) if architecture.separates_chunks else None,
+    )
+
+
+def _separator(folder: ModelFolder) -> str:
+    """The tokenizer's sep_token, as a string or as the object that newer files write."""
+    if folder.has(_TOKENIZER_CONFIG_FILE):
+        token = read_json_object(folder.path / _TOKENIZER_CONFIG_FILE).get("sep_token")
+        text = token.get("content") if isinstance(token, dict) else token
+        if isinstance(text, str) and text:
+            return text
+    return _DEFAULT_SEPARATOR

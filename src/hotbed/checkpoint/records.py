@@ -120,6 +120,8 @@ class TokenizerFiles(msgspec.Struct, frozen=True, kw_only=True):
     """What the tokenizer is built from."""
 
     tokenizer_json: Path
+    chunk_separator: str | None = None
+    """The special token that the model wants between the chunks of a document; None: nothing."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hotbed.core.errors import invalid
+
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
@@ -35,3 +37,15 @@ class ModelInfo:
     dtype: str
     device: str
     fingerprint: str
+
+    def check_spans(self) -> None:
+        """Whether rows of spans make sense: a span's row is a mean, so the model's must be one.
+
+        Raises:
+            HotbedError: INVALID_INPUT naming the model's pooling.
+        """
+        if self.pooling != "mean":
+            raise invalid(
+                f"the model pools by {self.pooling!r}; rows of chunks (spans) need a model that"
+                " pools by 'mean'"
+            )

@@ -12,6 +12,7 @@ from hotbed.core.output import OutputSegment
 from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import StepResult
 from hotbed.rose.batch import PackedBatch, pack, token_bucket
+from hotbed.rose.layers.pool import pool
 from hotbed.rose.recipe import Recipe
 from hotbed.rose.registry import Model
 
@@ -76,7 +77,10 @@ class CpuRunner:
     def _run(self, batch: PackedBatch, segments: tuple[OutputSegment, ...]) -> StepResult:
         with torch.inference_mode():
             states = self._model.forward(batch)
-            rows = self._recipe.rows_on_cpu(states, batch)
+            rows = pool(states, batch, self._recipe.pooling)
+            if len(batch.restore) > 1:
+                rows = rows[torch.from_numpy(batch.restore)]
+            rows = self._recipe.of_pooled(rows)
             finite = torch.isfinite(rows).all(dim=-1).numpy()
             finished = [tensor.numpy() for tensor in self._recipe.finish(rows, segments)]
         return StepResult(finished, finite)

@@ -27,7 +27,7 @@ from hotbed.core.step import EngineDeadError, StepResult
 from hotbed.rose.buckets import StepConfig, step_config
 from hotbed.rose.buffers import InputBuffers, PinnedRing, total_bytes
 from hotbed.rose.graphs import CaptureMode, GraphCache, GraphCounters
-from hotbed.rose.layers.pool import PooledRows
+from hotbed.rose.layers.pool import PooledRows, pool_rows
 from hotbed.rose.recipe import Recipe
 from hotbed.rose.registry import Model
 
@@ -112,6 +112,7 @@ class CudaRunner:
             batch.num_sequences,
             int(batch.lengths.max()),
             by_length=self._by_length,
+            num_spans=0 if batch.spans is None else batch.num_rows,
         )
         future: Future[StepResult] = Future()
         try:
@@ -123,7 +124,7 @@ class CudaRunner:
                 inputs.device_ints.copy_(ints, non_blocking=True)
                 copied.record(self._stream)
                 rows = self._graphs.run(config, lambda: self._work(inputs))
-                flying = self._copy_out(rows, batch.num_sequences, segments, future)
+                flying = self._copy_out(rows, batch.num_rows, segments, future)
         except torch.OutOfMemoryError as error:
             future.set_exception(error)
             return future
@@ -157,12 +158,16 @@ class CudaRunner:
         return inputs
 
     def _work(self, inputs: InputBuffers) -> PooledRows:
-        return self._recipe.rows_on_gpu(self._model.forward(inputs.batch), inputs.batch)
+        states = self._model.forward(inputs.batch)
+        pooled = pool_rows(
+            states, inputs.batch, self._recipe.pooling, normalize=self._recipe.normalize
+        )
+        return self._recipe.of_pooled_on_gpu(pooled)
 
     def _copy_out(
         self,
         rows: PooledRows,
-        num_sequences: int,
+        num_rows: int,
         segments: Sequence[OutputSegment],
         future: Future[StepResult],
     ) -> _Flying:
@@ -174,7 +179,7 @@ class CudaRunner:
                 wanted.append(rows.default_form[segment.start : segment.stop])
             else:
                 wanted += self._recipe.finish(rows.pooled, (segment,))
-        wanted.append(rows.finite[:num_sequences])
+        wanted.append(rows.finite[:num_rows])
         # From torch's own pinned allocator: it gives memory back only when copies from this stream
         # are done, so results may wait for their reader as long as they like.
         host = torch.empty(total_bytes(wanted), dtype=torch.uint8, pin_memory=True)

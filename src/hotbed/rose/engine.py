@@ -137,8 +137,10 @@ class RoseEngine:
         """
         if self._closed.is_set():
             raise EngineDeadError("the engine is closed")
+        if batch.spans is not None:
+            self._info.check_spans()
         if segments is None:
-            segments = (OutputSegment(0, batch.num_sequences, OutputSpec()),)
+            segments = (OutputSegment(0, batch.num_rows, OutputSpec()),)
         return LazyTensor(self.runner.submit(batch, segments))
 
     def warm_up(self) -> None:

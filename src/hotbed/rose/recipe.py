@@ -12,9 +12,8 @@ from torch import Tensor
 
 from hotbed.checkpoint.records import Checkpoint
 from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
-from hotbed.rose.batch import PackedBatch
 from hotbed.rose.layers.dense import Dense, project
-from hotbed.rose.layers.pool import PooledRows, pool, pool_rows
+from hotbed.rose.layers.pool import PooledRows
 from hotbed.rose.layers.quantize import NORM_EPS, Quantizer, finish
 from hotbed.rose.weights import load_fp32
 
@@ -40,23 +39,21 @@ class Recipe:
         pooling = checkpoint.pooling
         return Recipe(pooling.pooling, pooling.normalize, checkpoint.quantizer, tuple(dense))
 
-    def rows_on_cpu(self, states_TD: Tensor, batch: PackedBatch) -> Tensor:
-        """Token states to fp32 rows [S, D], in the order of the caller's sequences."""
-        rows = pool(states_TD, batch, self.pooling)
-        if len(batch.restore) > 1:
-            rows = rows[torch.from_numpy(batch.restore)]
-        return project(rows, self.dense)
+    def of_pooled(self, rows_SD: Tensor) -> Tensor:
+        """Pooled fp32 rows [R, D] to the rows that `finish` takes."""
+        return project(rows_SD, self.dense)
 
-    def rows_on_gpu(self, states_TD: Tensor, batch: PackedBatch) -> PooledRows:
-        """Token states to the step's rows; launches only, so that it can be captured."""
+    def of_pooled_on_gpu(self, rows: PooledRows) -> PooledRows:
+        """The same, for what the pooling kernel gives; launches only, part of the graph."""
         if not self.dense:
-            return pool_rows(states_TD, batch, self.pooling, normalize=self.normalize)
-        pooled = pool_rows(states_TD, batch, self.pooling, normalize=False).pooled
-        rows = project(pooled, self.dense)
+            return rows
+        projected = project(rows.pooled, self.dense)
         return PooledRows(
-            pooled=rows,
-            default_form=F.normalize(rows, dim=-1, eps=NORM_EPS) if self.normalize else rows,
-            finite=torch.isfinite(rows).all(dim=-1).to(torch.uint8),
+            pooled=projected,
+            default_form=(
+                F.normalize(projected, dim=-1, eps=NORM_EPS) if self.normalize else projected
+            ),
+            finite=torch.isfinite(projected).all(dim=-1).to(torch.uint8),
         )
 
     def is_default_form(self, spec: OutputSpec, native_dimensions: int) -> bool:

@@ -60,6 +60,7 @@ class Tokenizer:
         vocab_size: int,
         max_chars: int,
         fingerprint: str,
+        chunk_separator: int | None = None,
     ) -> None:
         """Use `load`."""
         self._reference = reference
@@ -69,6 +70,7 @@ class Tokenizer:
         self._vocab_size = vocab_size
         self._max_chars = max_chars
         self._fingerprint = fingerprint
+        self._chunk_separator = chunk_separator
         self._cost = measure_cost(backend)
 
     @staticmethod
@@ -91,7 +93,8 @@ class Tokenizer:
 
         Raises:
             HotbedError: INVALID_INPUT if the file cannot be read, adds special tokens in another
-                form than a prefix and a suffix, or leaves no room for text within `max_tokens`.
+                form than a prefix and a suffix, leaves no room for text within `max_tokens`, or
+                lacks the chunk separator.
         """
         path = files.tokenizer_json
         try:
@@ -117,6 +120,7 @@ class Tokenizer:
             vocab_size=vocab_size,
             max_chars=max_chars,
             fingerprint=hashlib.sha256(data).hexdigest()[:16],
+            chunk_separator=_separator_id(tokenizer, files),
         )
 
     @property
@@ -132,6 +136,16 @@ class Tokenizer:
     def num_special_tokens(self) -> int:
         """Tokens that the template adds to every text."""
         return self._template.num_special_tokens
+
+    @property
+    def template(self) -> Template:
+        """The special tokens around every text."""
+        return self._template
+
+    @property
+    def chunk_separator(self) -> int | None:
+        """Id of the token that the model wants between the chunks of a document; None: nothing."""
+        return self._chunk_separator
 
     @property
     def backend(self) -> BackendName:
@@ -224,6 +238,18 @@ class Tokenizer:
             f"but the model does not: its vocabulary has {self._vocab_size} ids.",
             f"input[{i}]",
         )
+
+
+def _separator_id(tokenizer: tokenizers.Tokenizer, files: TokenizerFiles) -> int | None:
+    if files.chunk_separator is None:
+        return None
+    token_id: int | None = tokenizer.token_to_id(files.chunk_separator)
+    if token_id is None:
+        raise invalid(
+            f"{files.tokenizer_json} has no token {files.chunk_separator!r}, which the model puts"
+            " between chunks"
+        )
+    return token_id
 
 
 def _fit(

@@ -73,6 +73,8 @@ class Scheduler:
         limits = self._limits
         if item.num_sequences > limits.max_item_sequences:
             raise faults.too_large(item.num_sequences, limits.max_item_sequences, "sequences")
+        if item.num_rows > limits.max_item_sequences:
+            raise faults.too_large(item.num_rows, limits.max_item_sequences, "spans")
         if item.num_tokens > limits.max_item_tokens:
             raise faults.too_large(item.num_tokens, limits.max_item_tokens, "tokens")
         if item.num_tokens > limits.max_queue_tokens:
@@ -136,18 +138,20 @@ class Scheduler:
         row = 0
         for (_, parts), rows in zip(step.groups, result.rows, strict=True):
             first_row = row
-            for item, start, stop, _ in parts:
-                part_rows = rows[row - first_row : row - first_row + stop - start]
+            for part in parts:
+                item, num_rows = part.item, part.num_rows
+                part_rows = rows[row - first_row : row - first_row + num_rows]
                 if not item.is_answered:
-                    finite = result.finite[row : row + stop - start]
+                    finite = result.finite[row : row + num_rows]
                     if all_finite or bool(finite.all()):
                         item.first_started_at = min(item.first_started_at, started_at)
                         item.last_started_at = started_at
-                        item.store(start, part_rows)
+                        item.store(part.first_row, part_rows)
                         self._finish(item, now)
                     else:
-                        self._answer(item, faults.not_finite(start + int(np.argmin(finite))))
-                row += stop - start
+                        bad_row = part.first_row + int(np.argmin(finite))
+                        self._answer(item, faults.not_finite(item.batch.sequence_of(bad_row)))
+                row += num_rows
 
     def fail(self, step: Step, error: BaseException, now: float) -> None:
         """Take in a step's failure: split it, or answer the item of its only sequence."""
@@ -206,7 +210,7 @@ class Scheduler:
         self._last_end = now
 
     def _finish(self, item: Item, now: float) -> None:
-        if item.num_done < item.num_sequences:
+        if item.num_done < item.num_rows:
             return
         if item.deadline <= now:
             self._answer(item, faults.expired())

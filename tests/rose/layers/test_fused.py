@@ -5,6 +5,7 @@ In the interpreter, `runs_on_kernels` is made to say yes for CPU tensors; on a c
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import Any
 
@@ -183,6 +184,25 @@ def test_pooling(fp32: Randoms, pooling: Any) -> None:
     _assert_close(rows.default_form[:4], torch.nn.functional.normalize(expected, dim=-1))
     assert rows.pooled[4].eq(0).all(), "the slot without tokens"
     assert rows.finite.tolist() == [1] * 5
+
+
+def test_pooling_of_spans(fp32: Randoms) -> None:
+    """Gaps, empty spans, and room for spans that is not used."""
+    lengths = [9, 4, 4, 1]
+    x = fp32.normal(sum(lengths) + 6, 64)
+    x[sum(lengths) :] = float("nan")
+    bounds = [(1, 4), (5, 5), (6, 9), (9, 13), (14, 18), (18, 18), (18, 18), (18, 18)]
+    offsets = [0, *(edge for bound in bounds for edge in bound), len(x)]
+    batch = dataclasses.replace(
+        _batch(lengths, 6, fp32.device),
+        row_offsets=torch.tensor(offsets, dtype=torch.int32, device=fp32.device),
+    )
+    rows = pool_rows(x, batch, "mean", normalize=True)
+    expected = pool(x.cpu(), batch, "mean")
+    _assert_close(rows.pooled, expected)
+    _assert_close(rows.default_form, torch.nn.functional.normalize(expected, dim=-1))
+    assert rows.pooled[1].eq(0).all()
+    assert rows.finite.tolist() == [1] * len(bounds)
 
 
 MODELS = {

@@ -18,6 +18,7 @@ from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.engine import RoseEngine
+from tests.core.test_ragged import with_spans
 from tests.rose.kernels.devices import require_compiled
 from tests.support.checkpoints import make_bert, make_qwen3
 
@@ -135,3 +136,23 @@ def test_the_same_step_gives_the_same_bits(engines: tuple[RoseEngine, RoseEngine
     first = _rows(card, sequences)
     for _ in range(5):
         np.testing.assert_array_equal(_rows(card, sequences), first)
+
+
+def test_rows_of_chunks_equal_the_cpus(engines: tuple[RoseEngine, RoseEngine]) -> None:
+    """Eager, captured, replayed with other spans."""
+    cpu, card = engines
+    if cpu.info.pooling != "mean":
+        pytest.skip("spans are for models that pool by mean")
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        documents = []
+        for ids in _sequences(cpu, [40, 7, 60], seed):
+            cuts = np.sort(random.integers(0, len(ids) + 1, 6)).tolist()
+            documents.append((ids.tolist(), list(zip(cuts[::2], cuts[1::2], strict=True))))
+        batch = with_spans(*documents)
+        empty = [start == stop for _, spans in documents for start, stop in spans]
+        segment = OutputSegment(0, batch.num_rows, RAW)
+        got, expected = (e.step(batch, [segment]).wait().rows[0] for e in (card, cpu))
+        full = [i for i, is_empty in enumerate(empty) if not is_empty]
+        _assert_same(got[full], expected[full])
+        np.testing.assert_array_equal(got[empty], expected[empty])
