@@ -11,7 +11,7 @@ import pytest
 from hotbed.checkpoint.config import read_config
 from hotbed.checkpoint.config_fields import Architecture
 from hotbed.checkpoint.folder import ModelFolder
-from hotbed.checkpoint.records import BertConfig, Qwen3Config
+from hotbed.checkpoint.records import BertConfig, ModernBertConfig, Qwen3Config
 from tests.checkpoint.errors import refused
 
 BERT: dict[str, Any] = {
@@ -49,6 +49,20 @@ XLMR = BERT | {
     "max_position_embeddings": 514,
     "pad_token_id": 1,
     "type_vocab_size": 1,
+}
+MODERNBERT: dict[str, Any] = {
+    "architectures": ["ModernBertForMaskedLM"],
+    "model_type": "modernbert",
+    "vocab_size": 50368,
+    "hidden_size": 768,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 12,
+    "intermediate_size": 1152,
+    "max_position_embeddings": 8192,
+    "local_attention": 128,
+    "global_attn_every_n_layers": 3,
+    "global_rope_theta": 160000.0,
+    "local_rope_theta": 10000.0,
 }
 REMOVED = object()
 
@@ -138,7 +152,7 @@ def test_rope_theta_wherever_it_stands(tmp_path: Path, rope: dict[str, object]) 
         (BERT, {"hidden_size": "384"}, ["hidden_size", "int"]),
         (BERT, {"vocab_size": 0}, ["vocab_size", ">= 1"]),
         (BERT, {"layer_norm_eps": 0}, ["layer_norm_eps"]),
-        (BERT, {"model_type": "modernbert"}, ['"modernbert"', '"bert"', '"qwen3"', "pplx"]),
+        (BERT, {"model_type": "mpnet"}, ['"mpnet"', '"bert"', '"qwen3"', "pplx"]),
         (BERT, {"model_type": REMOVED}, ["model_type", '"bert"']),
         (BERT, {"model_type": ["bert"]}, ["model_type"]),
         (XLMR, {"pad_token_id": None}, ["pad_token_id is None"]),
@@ -146,6 +160,29 @@ def test_rope_theta_wherever_it_stands(tmp_path: Path, rope: dict[str, object]) 
         (XLMR, {"max_position_embeddings": 2}, ["max_position_embeddings (2)", "(1)"]),
         (XLMR, {"architectures": ["BertModel"]}, ['"XLMRobertaModel"']),
         (XLMR, {"position_embedding_type": "relative_key"}, ['"relative_key"']),
+        (MODERNBERT, {"norm_bias": True}, ["norm_bias is true"]),
+        (MODERNBERT, {"attention_bias": True}, ["attention_bias is true"]),
+        (MODERNBERT, {"mlp_bias": True}, ["mlp_bias is true"]),
+        (MODERNBERT, {"hidden_activation": "silu"}, ['"silu"', '"gelu"']),
+        (MODERNBERT, {"local_rope_theta": None}, ["local_rope_theta is missing"]),
+        (MODERNBERT, {"global_rope_theta": REMOVED}, ["global_rope_theta is missing"]),
+        (MODERNBERT, {"local_attention": REMOVED}, ["local_attention is None"]),
+        (MODERNBERT, {"local_attention": 1}, ["window"]),
+        (MODERNBERT, {"global_attn_every_n_layers": 0}, ["global_attn_every_n_layers is 0"]),
+        (MODERNBERT, {"layer_types": ["full_attention"]}, ["must name 5 layers"]),
+        (MODERNBERT, {"layer_types": ["chunked_attention"] * 5}, ['"chunked_attention"']),
+        (MODERNBERT, {"rope_scaling": {"type": "linear"}}, ["rope_scaling"]),
+        (
+            MODERNBERT,
+            {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}},
+            ["full_attention.rope_type"],
+        ),
+        (
+            MODERNBERT,
+            {"rope_parameters": {"sliding_attention": {"rope_theta": 5.0}}},
+            ["local_rope_theta is stated twice"],
+        ),
+        (MODERNBERT, {"architectures": ["ModernBertDecoderModel"]}, ['"ModernBertModel"']),
         (QWEN3, {"hidden_act": "gelu"}, ['hidden_act is "gelu"', '"silu"']),
         (QWEN3, {"attention_bias": True}, ["attention_bias is true"]),
         (QWEN3, {"use_sliding_window": True}, ["use_sliding_window is true"]),
@@ -192,6 +229,31 @@ def test_xlm_rs_last_two_positions_are_not_used(
 def test_robertas_relatives_are_berts(tmp_path: Path, model_type: str, name: str) -> None:
     read = _read(tmp_path, XLMR, model_type=model_type, architectures=[name])
     assert (read.family, read.name) == ("bert", name)
+
+
+NEW_MODERNBERT: dict[str, object] = {
+    "global_attn_every_n_layers": REMOVED,
+    "global_rope_theta": REMOVED,
+    "local_rope_theta": REMOVED,
+    "layer_types": ["full_attention", *["sliding_attention"] * 2] * 2,
+    "num_hidden_layers": 6,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 160000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+}
+
+
+def test_modernberts_window_is_half_on_either_side(tmp_path: Path) -> None:
+    config = _read(tmp_path, MODERNBERT).config
+    assert isinstance(config, ModernBertConfig)
+    assert config.window == 64
+    assert config.is_local == (False, True, True, False, True)
+
+
+def test_modernbert_as_transformers_5_writes_it(tmp_path: Path) -> None:
+    old = _read(tmp_path, MODERNBERT, num_hidden_layers=6)
+    assert _read(tmp_path, MODERNBERT, **NEW_MODERNBERT) == old
 
 
 @pytest.mark.parametrize("act", ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"])

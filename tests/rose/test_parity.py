@@ -19,7 +19,7 @@ from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.engine import RoseEngine
-from tests.support.checkpoints import make_bert, make_qwen3
+from tests.support.checkpoints import edit_json, make_bert, make_qwen3
 from tests.support.families import make_family
 
 MIN_COSINE = 0.999999
@@ -38,9 +38,22 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "xlm-roberta cls": (make_family, {"config": "xlm-roberta", "pooling": "cls"}),
     "xlm-roberta pad id 3": (make_family, {"config": "xlm-roberta", "pad_token_id": 3}),
     "camembert": (make_family, {"config": "camembert", "prefix": "roberta."}),
+    "modernbert": (make_family, {"config": "modernbert", "prefix": "model."}),
+    "modernbert cls": (make_family, {"config": "modernbert", "pooling": "cls"}),
 }
 # Tokens a token sees on each side, in families with a window: lengths around it are tested.
-WINDOWS: dict[str, int] = {}
+WINDOWS = {"modernbert": 16, "modernbert cls": 16}
+
+
+# A field of config.json, and a value for it that Hotbed must not have read: it has to show.
+WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("xlm-roberta", {}, {"pad_token_id": 2}),
+    ("modernbert", {}, {"local_attention": 30}),
+    ("modernbert", {}, {"local_attention": 34}),
+    ("modernbert", {}, {"global_attn_every_n_layers": 2}),
+    ("modernbert", {}, {"local_rope_theta": 9000.0}),
+    ("modernbert", {}, {"global_rope_theta": 150000.0}),
+]
 
 
 def _reference(folder: Path, sequences: list[np.ndarray], pooling: str) -> np.ndarray:
@@ -91,6 +104,22 @@ def test_rows_equal_transformers(name: str, tmp_path: Path) -> None:
     assert _close(np.concatenate([rows([s]) for s in sequences]), expected), "alone"
     order = random.permutation(len(sequences))
     assert _close(rows([sequences[i] for i in order]), expected[order]), "permuted"
+    engine.close()
+
+
+@pytest.mark.parametrize(("config", "options", "changes"), WRONG)
+def test_a_field_that_is_misread_shows(
+    config: str, options: dict[str, Any], changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """A window one token off or a wrong base is far outside the tolerance."""
+    folder = make_family(tmp_path / "m", config, **options)
+    sequences = [np.random.default_rng(0).integers(5, 200, 90)]
+    expected = _reference(folder, sequences, "mean")
+    edit_json(folder / "config.json", **changes)
+    engine = RoseEngine.load(load_checkpoint(str(folder)), num_threads=1)
+    raw = [OutputSegment(0, 1, OutputSpec(normalize=False))]
+    got = engine.step(RaggedBatch.from_sequences(sequences), raw).wait().rows[0]
+    assert not _close(got, expected)
     engine.close()
 
 

@@ -41,6 +41,18 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "roberta": _ROBERTA | {"model_type": "roberta"},
     "xlm-roberta": _ROBERTA | {"model_type": "xlm-roberta"},
     "camembert": _ROBERTA | {"model_type": "camembert"},
+    # As old files have it; newer ones have rope_parameters and layer_types.
+    "modernbert": _ENCODER
+    | {
+        "model_type": "modernbert",
+        "num_hidden_layers": 4,
+        "max_position_embeddings": 96,
+        "local_attention": 32,
+        "global_attn_every_n_layers": 3,
+        "global_rope_theta": 160000.0,
+        "local_rope_theta": 10000.0,
+        "pad_token_id": 0,
+    },
 }
 """config.json of each family, without what `make_family` adds."""
 

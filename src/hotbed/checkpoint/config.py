@@ -11,6 +11,7 @@ from collections.abc import Callable
 from hotbed.checkpoint.config_bert import read_bert, read_roberta
 from hotbed.checkpoint.config_decoder import PPLX_TYPE, read_pplx, read_qwen3
 from hotbed.checkpoint.config_fields import CONFIG_FILE, Architecture, Fields
+from hotbed.checkpoint.config_modernbert import read_modernbert
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
 
 READERS: dict[str, Callable[[Fields], Architecture]] = {
@@ -18,6 +19,7 @@ READERS: dict[str, Callable[[Fields], Architecture]] = {
     "roberta": read_roberta,
     "xlm-roberta": read_roberta,
     "camembert": read_roberta,
+    "modernbert": read_modernbert,
     "qwen3": read_qwen3,
     PPLX_TYPE: read_pplx,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ from hotbed.checkpoint.records import ArchitectureConfig, FamilyName, Quantizer
 from hotbed.core.errors import invalid
 
 CONFIG_FILE = "config.json"
+_LAYER_TYPES = ("full_attention", "sliding_attention")
 _ConfigT = TypeVar("_ConfigT")
 
 
@@ -63,6 +65,38 @@ class Fields:
                 f" ({self.values[by]})",
                 param=field,
             )
+
+    def layer_types(self, by_default: Callable[[int], bool]) -> tuple[bool, ...]:
+        """For each layer whether its attention is local, from ``layer_types``.
+
+        Args:
+            by_default: layer number to whether it is local, for files without the list.
+
+        Raises:
+            HotbedError: INVALID_INPUT naming a type that is not supported, or the list's length.
+        """
+        num_layers = self.count("num_hidden_layers")
+        types = self.values.get("layer_types")
+        if types is None:
+            return tuple(by_default(layer) for layer in range(num_layers))
+        if not isinstance(types, list) or len(types) != num_layers:
+            raise invalid(
+                f"{self.path}: layer_types must name {num_layers} layers (num_hidden_layers)",
+                "layer_types",
+            )
+        for layer_type in types:
+            if layer_type not in _LAYER_TYPES:
+                raise unsupported(self.path, "layer_types", layer_type, _LAYER_TYPES)
+        return tuple(layer_type == "sliding_attention" for layer_type in types)
+
+    def count(self, field: str) -> int:
+        """A field that must be there and be a whole number of at least 1."""
+        value = self.values.get(field)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise invalid(
+                f"{self.path}: {field} is {value!r}; it must be a number of at least 1", field
+            )
+        return value
 
     def convert(self, kind: type[_ConfigT], **changes: object) -> _ConfigT:
         """The family's record from the keys, with `changes` in place of theirs.

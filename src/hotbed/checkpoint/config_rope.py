@@ -25,6 +25,25 @@ def read_rope_theta(fields: Fields) -> object:
     return _the_one(fields, "rope_theta", thetas, "at the top level and in rope_parameters")
 
 
+def read_layer_theta(fields: Fields, layer_type: str, key: str) -> object:
+    """The base of one kind of layers, in models that have two.
+
+    Args:
+        fields: of config.json.
+        layer_type: key of rope_parameters (transformers 5), e.g. ``sliding_attention``.
+        key: at the top level (before), e.g. ``local_rope_theta``.
+    """
+    fields.require("rope_scaling", None)
+    thetas = [] if fields.values.get(key) is None else [fields.values[key]]
+    blocks = fields.values.get("rope_parameters")
+    block = blocks.get(layer_type) if isinstance(blocks, dict) else None
+    if isinstance(block, dict):
+        _check_plain(fields, f"rope_parameters.{layer_type}", block)
+        if "rope_theta" in block:
+            thetas.append(block["rope_theta"])
+    return _the_one(fields, key, thetas, f"and rope_parameters has none for {layer_type}")
+
+
 def _check_plain(fields: Fields, field: str, block: dict[str, object]) -> None:
     """Refuse scaled or partial rotation."""
     inner = Fields(fields.path, {f"{field}.{key}": value for key, value in block.items()})

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-FamilyName = Literal["bert", "qwen3"]
+FamilyName = Literal["bert", "modernbert", "qwen3"]
 Pooling = Literal["mean", "cls", "last"]
 Quantizer = Literal["none", "pplx"]
 """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
@@ -79,7 +79,37 @@ class Qwen3Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_position_embeddings
 
 
-ArchitectureConfig = BertConfig | Qwen3Config
+class ModernBertConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of a ModernBERT encoder's config.json, and what follows from them.
+
+    Local layers see `window` tokens on each side and rotate by `local_theta`, the others see all
+    and rotate by `global_theta`.
+    """
+
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    intermediate_size: _Count
+    max_position_embeddings: _Count
+    global_theta: _Positive
+    local_theta: _Positive
+    window: _Count
+    is_local: tuple[bool, ...]
+    """For each layer."""
+    norm_eps: _Positive = 1e-5
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens that there are positions for."""
+        return self.max_position_embeddings
+
+
+ArchitectureConfig = BertConfig | ModernBertConfig | Qwen3Config
 
 
 class TensorInfo(msgspec.Struct, frozen=True):

@@ -78,8 +78,10 @@ class RoseEngine:
         torch_device = resolve_device(device)
         torch_dtype = resolve_dtype(dtype, torch_device)
         family = FAMILIES[checkpoint.family]
-        spec = family.attention_spec(checkpoint.config)
-        backend = select_backend(spec, torch_device, settings=attention, dtype=torch_dtype)
+        backends = [
+            select_backend(spec, torch_device, settings=attention, dtype=torch_dtype)
+            for spec in family.attention_specs(checkpoint.config)
+        ]
 
         @torch.inference_mode()
         def build() -> Model:
@@ -89,7 +91,7 @@ class RoseEngine:
                 dtype=torch_dtype,
                 device=torch_device,
             )
-            return family.build(checkpoint.config, weights, backend)
+            return family.build(checkpoint.config, weights, backends)
 
         info = ModelInfo(
             name=checkpoint.name,
@@ -112,7 +114,7 @@ class RoseEngine:
                 recipe,
                 device=torch_device,
                 settings=cuda,
-                by_length=backend.grid_follows_max_seqlen,
+                by_length=any(backend.grid_follows_max_seqlen for backend in backends),
             )
         else:
             runner = CpuRunner(build, recipe, max_tokens=info.max_tokens, num_threads=num_threads)

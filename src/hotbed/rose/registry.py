@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.batch import PackedBatch
-from hotbed.rose.models import bert, qwen3
+from hotbed.rose.models import bert, modernbert, qwen3
 from hotbed.rose.weights import WeightMap
 
 
@@ -24,14 +24,21 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How to load and build the models of one family; `config` is the family's own record."""
+    """How to load and build the models of one family, each from the family's own config record.
+
+    Attributes:
+        weight_map: parameters by name, and the stored tensors they come from.
+        attention_specs: what each kind of attention layer asks of its backend; one kind or two.
+        build: from config, parameters and a backend for each kind.
+    """
 
     weight_map: Callable[[Any], WeightMap]
-    attention_spec: Callable[[Any], AttentionSpec]
-    build: Callable[[Any, dict[str, Tensor], AttentionBackend], Model]
+    attention_specs: Callable[[Any], tuple[AttentionSpec, ...]]
+    build: Callable[[Any, dict[str, Tensor], Sequence[AttentionBackend]], Model]
 
 
 FAMILIES: dict[str, Family] = {
-    "bert": Family(bert.weight_map, bert.attention_spec, bert.build),
-    "qwen3": Family(qwen3.weight_map, qwen3.attention_spec, qwen3.build),
+    "bert": Family(bert.weight_map, bert.attention_specs, bert.build),
+    "modernbert": Family(modernbert.weight_map, modernbert.attention_specs, modernbert.build),
+    "qwen3": Family(qwen3.weight_map, qwen3.attention_specs, qwen3.build),
 }

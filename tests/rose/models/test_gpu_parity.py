@@ -21,6 +21,7 @@ from hotbed.rose.engine import RoseEngine
 from tests.core.test_ragged import with_spans
 from tests.rose.kernels.devices import require_compiled
 from tests.support.checkpoints import make_bert, make_qwen3
+from tests.support.families import make_family
 
 pytestmark = pytest.mark.gpu
 
@@ -42,6 +43,8 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "bert head dim 64": (make_bert, {"hidden": 384, "heads": 6, "intermediate": 1536}),
     "qwen3 causal last": (make_qwen3, WIDE),
     "qwen3 bidirectional mean": (make_qwen3, WIDE | {"causal": False}),
+    "xlm-roberta": (make_family, {"config": "xlm-roberta"}),
+    "modernbert": (make_family, {"config": "modernbert"}),
     "pplx": (make_qwen3, WIDE | {"pplx": True}),
 }
 RAW = OutputSpec(normalize=False)

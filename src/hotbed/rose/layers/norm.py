@@ -14,10 +14,12 @@ from hotbed.rose.layers.linear import Linear
 
 
 class LayerNorm:
-    """LayerNorm with weight [D] and bias [D]."""
+    """LayerNorm with weight [D] and bias [D], or None for no bias."""
 
-    def __init__(self, weight: Tensor, bias: Tensor, *, eps: float) -> None:
-        self._weight, self._bias, self._eps = weight, bias, eps
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, eps: float) -> None:
+        # Zeros cost a kernel nothing that shows, and it keeps one form.
+        self._bias = torch.zeros_like(weight) if bias is None else bias
+        self._weight, self._eps = weight, eps
         self._kernels = kernels_for(weight)
         if self._kernels is not None:
             self._kernels.check_width("LayerNorm", len(weight))

@@ -10,7 +10,7 @@ Legend: T tokens, D hidden, F mlp dim.
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -46,6 +46,11 @@ def attention_spec(config: BertConfig) -> AttentionSpec:
     return AttentionSpec(
         num_heads=heads, num_kv_heads=heads, head_dim=config.head_dim, causal=False
     )
+
+
+def attention_specs(config: BertConfig) -> tuple[AttentionSpec, ...]:
+    """Registry entry: all layers are of one kind."""
+    return (attention_spec(config),)
 
 
 def weight_map(config: BertConfig) -> WeightMap:
@@ -178,6 +183,9 @@ def _pair(weights: dict[str, Tensor], name: str) -> tuple[Tensor, Tensor]:
     return weights[f"{name}.weight"], weights[f"{name}.bias"]
 
 
-def build(config: object, weights: dict[str, Tensor], backend: AttentionBackend) -> Bert:
+def build(
+    config: BertConfig, weights: dict[str, Tensor], backends: Sequence[AttentionBackend]
+) -> Bert:
     """Registry entry."""
-    return Bert(cast(BertConfig, config), weights, backend)
+    (backend,) = backends
+    return Bert(config, weights, backend)

@@ -11,7 +11,7 @@ N heads, K kv heads, H head dim, F mlp dim.
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -21,7 +21,7 @@ from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.batch import PackedBatch
 from hotbed.rose.layers.attention import SelfAttention
 from hotbed.rose.layers.linear import Linear
-from hotbed.rose.layers.mlp import SwiGluMlp
+from hotbed.rose.layers.mlp import GatedMlp
 from hotbed.rose.layers.norm import RMSNorm
 from hotbed.rose.layers.rotary import Rotary, Rotation
 from hotbed.rose.weights import Parameter, WeightMap, linear
@@ -37,6 +37,11 @@ def attention_spec(config: Qwen3Config) -> AttentionSpec:
         head_dim=config.head_dim,
         causal=config.is_causal,
     )
+
+
+def attention_specs(config: Qwen3Config) -> tuple[AttentionSpec, ...]:
+    """Registry entry: all layers are of one kind."""
+    return (attention_spec(config),)
 
 
 def weight_map(config: Qwen3Config) -> WeightMap:
@@ -88,7 +93,7 @@ class Qwen3Layer:
         )
         self.attention_norm = norm("attention_norm")
         self.mlp_norm = norm("mlp_norm")
-        self.mlp = SwiGluMlp(gate_up=linear_of("gate_up"), down=linear_of("down"))
+        self.mlp = GatedMlp(gate_up=linear_of("gate_up"), down=linear_of("down"))
 
     def __call__(self, x_TD: Tensor, plan: object, rotary: Rotation) -> Tensor:
         x_TD = self.attention(self.attention_norm(x_TD), residual=x_TD, plan=plan, rotary=rotary)
@@ -126,6 +131,9 @@ class Qwen3:
         return self._final_norm(x_TD)
 
 
-def build(config: object, weights: dict[str, Tensor], backend: AttentionBackend) -> Qwen3:
+def build(
+    config: Qwen3Config, weights: dict[str, Tensor], backends: Sequence[AttentionBackend]
+) -> Qwen3:
     """Registry entry."""
-    return Qwen3(cast(Qwen3Config, config), weights, backend)
+    (backend,) = backends
+    return Qwen3(config, weights, backend)
