@@ -13,7 +13,7 @@ def reference_row(shape: Shape, weights: dict[str, Tensor], ids: Tensor) -> Tens
     """fp32 row [D] of one sequence of ids [T], normalised if the recipe says so."""
     w = {name: tensor.float() for name, tensor in weights.items() if not name.startswith("word")}
     x = F.embedding(ids, weights["word"]).float()
-    states = _qwen3(shape, w, x) if shape.family == "qwen3" else _bert(shape, w, x)
+    states = _qwen3(shape, w, x) if shape.family == "decoder" else _bert(shape, w, x)
     pooling = shape.recipe.pooling
     row = {"mean": states.mean(0), "cls": states[0], "last": states[-1]}[pooling]
     return F.normalize(row, dim=0) if shape.recipe.normalize else row

@@ -11,7 +11,7 @@ import pytest
 from hotbed.checkpoint.config import read_config
 from hotbed.checkpoint.config_fields import Architecture
 from hotbed.checkpoint.folder import ModelFolder
-from hotbed.checkpoint.records import BertConfig, ModernBertConfig, Qwen3Config
+from hotbed.checkpoint.records import BertConfig, DecoderConfig, ModernBertConfig
 from tests.checkpoint.errors import refused
 
 BERT: dict[str, Any] = {
@@ -64,6 +64,16 @@ MODERNBERT: dict[str, Any] = {
     "global_rope_theta": 160000.0,
     "local_rope_theta": 10000.0,
 }
+# As e5-mistral-7b-instruct, gte-Qwen2 and a small Llama state them.
+MISTRAL = QWEN3 | {
+    "architectures": ["MistralModel"],
+    "model_type": "mistral",
+    "hidden_size": 4096,
+    "sliding_window": 4096,
+}
+MISTRAL.pop("head_dim")
+QWEN2 = MISTRAL | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+LLAMA = MISTRAL | {"architectures": ["LlamaModel"], "model_type": "llama"}
 REMOVED = object()
 
 
@@ -89,9 +99,37 @@ def test_unknown_keys_do_not_matter(tmp_path: Path) -> None:
 def test_qwen3s_head_dim_is_its_own(tmp_path: Path) -> None:
     """hidden_size / num_attention_heads is 80 for the 4B model, its heads have 128."""
     read = _read(tmp_path, QWEN3)
-    assert isinstance(read.config, Qwen3Config)
+    assert isinstance(read.config, DecoderConfig)
     assert read.config.head_dim == 128
     assert read.is_causal
+
+
+def test_mistrals_window_counts_the_token_itself(tmp_path: Path) -> None:
+    config = _read(tmp_path, MISTRAL).config
+    assert isinstance(config, DecoderConfig)
+    assert (config.window, config.is_causal, config.head_dim) == (4095, True, 128)
+    later = _read(tmp_path, MISTRAL, sliding_window=None).config
+    assert isinstance(later, DecoderConfig)
+    assert later.window is None
+
+
+@pytest.mark.parametrize(
+    ("base", "qkv_bias", "qk_norm"),
+    [(LLAMA, False, False), (MISTRAL, False, False), (QWEN2, True, False), (QWEN3, False, True)],
+)
+def test_what_tells_the_decoders_apart(
+    tmp_path: Path, base: dict[str, Any], qkv_bias: bool, qk_norm: bool
+) -> None:
+    read = _read(tmp_path, base)
+    assert isinstance(read.config, DecoderConfig)
+    assert (read.config.qkv_bias, read.config.qk_norm) == (qkv_bias, qk_norm)
+    assert read.family == "decoder"
+
+
+def test_an_old_llama_has_a_key_head_for_each_query_head(tmp_path: Path) -> None:
+    config = _read(tmp_path, LLAMA, num_key_value_heads=REMOVED).config
+    assert isinstance(config, DecoderConfig)
+    assert config.num_key_value_heads == 32
 
 
 @pytest.mark.parametrize(
@@ -115,7 +153,7 @@ def test_pplx_is_bidirectional_with_its_own_quantiser(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
     read = _read(tmp_path, PPLX, **changes)
-    assert (read.family, read.name) == ("qwen3", "PPLXQwen3Model")
+    assert (read.family, read.name) == ("decoder", "PPLXQwen3Model")
     assert (read.is_causal, read.quantizer) == (False, "pplx")
     assert _read(tmp_path, QWEN3).quantizer == "none"
 
@@ -133,7 +171,7 @@ def test_pplx_is_bidirectional_with_its_own_quantiser(
 def test_rope_theta_wherever_it_stands(tmp_path: Path, rope: dict[str, object]) -> None:
     """transformers 5 moved it into rope_parameters."""
     read = _read(tmp_path, QWEN3, **rope)
-    assert isinstance(read.config, Qwen3Config)
+    assert isinstance(read.config, DecoderConfig)
     assert read.config.rope_theta == 500_000.0
 
 
@@ -198,6 +236,18 @@ def test_rope_theta_wherever_it_stands(tmp_path: Path, rope: dict[str, object]) 
         (QWEN3, {"rope_parameters": "default"}, ["rope_parameters"]),
         (QWEN3, {"architectures": ["Qwen3ForSequenceClassification"]}, ['"Qwen3Model"']),
         (QWEN3, {"is_causal": "no"}, ["is_causal"]),
+        (LLAMA, {"attention_bias": True}, ["attention_bias is true"]),
+        (LLAMA, {"mlp_bias": True}, ["mlp_bias is true"]),
+        (LLAMA, {"rope_scaling": {"rope_type": "llama3"}}, ['rope_type is "llama3"']),
+        (LLAMA, {"rope_theta": REMOVED}, ["rope_theta is missing"]),
+        (LLAMA, {"num_attention_heads": 33}, ["hidden_size (4096)", "num_attention_heads (33)"]),
+        (LLAMA, {"num_attention_heads": REMOVED}, ["num_attention_heads is None"]),
+        (LLAMA, {"hidden_act": "gelu"}, ['hidden_act is "gelu"']),
+        (QWEN2, {"use_sliding_window": True}, ["use_sliding_window is true"]),
+        (QWEN2, {"layer_types": ["sliding_attention"]}, ["sliding_attention"]),
+        (MISTRAL, {"is_causal": False}, ["sliding_window is 4096", "bidirectional"]),
+        (MISTRAL, {"sliding_window": 0}, ["sliding_window is 0"]),
+        (MISTRAL, {"architectures": ["MistralForSequenceClassification"]}, ['"MistralModel"']),
         (PPLX, {"use_bidirectional_attention": False}, ["use_bidirectional_attention is false"]),
         (PPLX, {"architectures": ["PPLXLateModel"]}, ["PPLXLateModel", "PPLXQwen3Model"]),
     ],

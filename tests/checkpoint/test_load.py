@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hotbed.checkpoint import DEFAULT_MODEL, Checkpoint, load_checkpoint
-from hotbed.checkpoint.records import BertConfig, PoolingConfig, Prompts, Qwen3Config
+from hotbed.checkpoint.records import BertConfig, DecoderConfig, PoolingConfig, Prompts
 from tests.checkpoint.errors import refused
 from tests.support.checkpoints import edit_json, make_bert, make_qwen3
 
@@ -58,7 +58,7 @@ def test_a_masked_language_model_is_an_embedder_too(tmp_path: Path) -> None:
 
 def test_a_bidirectional_qwen3(pplx_folder: Path) -> None:
     checkpoint = load_checkpoint(str(pplx_folder))
-    assert isinstance(checkpoint.config, Qwen3Config)
+    assert isinstance(checkpoint.config, DecoderConfig)
     assert (checkpoint.config.is_causal, checkpoint.quantizer) == (False, "pplx")
     assert checkpoint.pooling == PoolingConfig(pooling="mean", normalize=False)
 
@@ -91,7 +91,7 @@ def test_no_code_of_the_folder_runs(tmp_path: Path) -> None:
     for name in ("configuration.py", "modeling.py", "st_quantize.py"):
         (folder / name).write_text("raise SystemExit('code of the folder was run')")
     edit_json(folder / "config.json", auto_map={"AutoModel": "modeling.PPLXQwen3Model"})
-    assert load_checkpoint(str(folder)).family == "qwen3"
+    assert load_checkpoint(str(folder)).family == "decoder"
 
 
 def test_without_weights_all_else_is_there(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from tests.support.families import make_family
 MIN_COSINE = 0.999999
 MAX_RELATIVE_ERROR = 1e-4
 
+BPE = {"tokenizer": "bpe"}
 MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "bert mean": (make_bert, {"pooling": "mean"}),
     "bert cls": (make_bert, {"pooling": "cls"}),
@@ -40,9 +41,34 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "camembert": (make_family, {"config": "camembert", "prefix": "roberta."}),
     "modernbert": (make_family, {"config": "modernbert", "prefix": "model."}),
     "modernbert cls": (make_family, {"config": "modernbert", "pooling": "cls"}),
+    "qwen2 causal last": (make_family, BPE | {"config": "qwen2", "pooling": "last"}),
+    "qwen2 bidirectional, as gte-Qwen2": (
+        make_family,
+        BPE | {"config": "qwen2", "is_causal": False, "pooling": "last", "prefix": "model."},
+    ),
+    "llama last": (make_family, BPE | {"config": "llama", "pooling": "last", "prefix": "model."}),
+    "llama bidirectional mean": (make_family, BPE | {"config": "llama", "is_causal": False}),
+    "llama without groups, head dim 128": (
+        make_family,
+        BPE | {"config": "llama", "num_key_value_heads": 4, "head_dim": 128},
+    ),
+    "mistral last, as e5-mistral": (
+        make_family,
+        BPE | {"config": "mistral", "pooling": "last", "tokenizer": "bpe with end"},
+    ),
+    "mistral mean": (make_family, BPE | {"config": "mistral"}),
+    "mistral without a window": (
+        make_family,
+        BPE | {"config": "mistral", "sliding_window": None, "pooling": "last"},
+    ),
 }
 # Tokens a token sees on each side, in families with a window: lengths around it are tested.
-WINDOWS = {"modernbert": 16, "modernbert cls": 16}
+WINDOWS = {
+    "modernbert": 16,
+    "modernbert cls": 16,
+    "mistral last, as e5-mistral": 15,
+    "mistral mean": 15,
+}
 
 
 # A field of config.json, and a value for it that Hotbed must not have read: it has to show.
@@ -53,6 +79,11 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("modernbert", {}, {"global_attn_every_n_layers": 2}),
     ("modernbert", {}, {"local_rope_theta": 9000.0}),
     ("modernbert", {}, {"global_rope_theta": 150000.0}),
+    ("mistral", BPE, {"sliding_window": 15}),
+    ("mistral", BPE, {"sliding_window": 17}),
+    ("llama", BPE, {"rope_theta": 9000.0}),
+    ("llama", BPE, {"is_causal": False}),
+    ("qwen2", BPE | {"is_causal": False}, {"is_causal": True}),
 ]
 
 

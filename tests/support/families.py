@@ -36,6 +36,20 @@ _ROBERTA = _ENCODER | {
     "bos_token_id": 0,
     "eos_token_id": 2,
 }
+# Heads of 64 as in small Llamas, two of them a key/value head.
+_DECODER = {
+    "hidden_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "intermediate_size": 192,
+    "max_position_embeddings": 96,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "bert": _ENCODER | {"model_type": "bert", "max_position_embeddings": 96},
     "roberta": _ROBERTA | {"model_type": "roberta"},
@@ -53,6 +67,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "local_rope_theta": 10000.0,
         "pad_token_id": 0,
     },
+    "qwen2": _DECODER | {"model_type": "qwen2", "use_sliding_window": False},
+    "llama": _DECODER | {"model_type": "llama"},
+    "mistral": _DECODER | {"model_type": "mistral", "sliding_window": 16},
 }
 """config.json of each family, without what `make_family` adds."""
 

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hotbed.checkpoint.config_bert import read_bert, read_roberta
-from hotbed.checkpoint.config_decoder import PPLX_TYPE, read_pplx, read_qwen3
+from hotbed.checkpoint.config_decoder import (
+    PPLX_TYPE,
+    read_llama,
+    read_mistral,
+    read_pplx,
+    read_qwen2,
+    read_qwen3,
+)
 from hotbed.checkpoint.config_fields import CONFIG_FILE, Architecture, Fields
 from hotbed.checkpoint.config_modernbert import read_modernbert
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
@@ -20,6 +27,9 @@ READERS: dict[str, Callable[[Fields], Architecture]] = {
     "xlm-roberta": read_roberta,
     "camembert": read_roberta,
     "modernbert": read_modernbert,
+    "llama": read_llama,
+    "mistral": read_mistral,
+    "qwen2": read_qwen2,
     "qwen3": read_qwen3,
     PPLX_TYPE: read_pplx,
 }

@@ -1,14 +1,17 @@
-"""config.json of decoders as embedders: Qwen3, and pplx-embed, which is Qwen3 inside."""
+"""config.json of decoders: Qwen3 and pplx-embed, which is Qwen3 inside, Qwen2, Llama, Mistral."""
 
 from __future__ import annotations
 
 from hotbed.checkpoint.config_fields import Architecture, Fields
 from hotbed.checkpoint.config_rope import read_rope_theta
 from hotbed.checkpoint.folder import unsupported
-from hotbed.checkpoint.records import Qwen3Config
+from hotbed.checkpoint.records import DecoderConfig
 from hotbed.core.errors import invalid
 
+_QWEN2_CLASSES = ("Qwen2Model", "Qwen2ForCausalLM")
 _QWEN3_CLASSES = ("Qwen3Model", "Qwen3ForCausalLM")
+_LLAMA_CLASSES = ("LlamaModel", "LlamaForCausalLM")
+_MISTRAL_CLASSES = ("MistralModel", "MistralForCausalLM")
 _PPLX_CLASSES = ("PPLXQwen3Model",)
 _CONTEXTUAL_CLASS = "PPLXQwen3ContextualModel"
 PPLX_TYPE = "bidirectional_pplx_qwen3"
@@ -20,16 +23,52 @@ def read_qwen3(fields: Fields) -> Architecture:
     if isinstance(architectures, list) and architectures[:1] == list(_PPLX_CLASSES):
         return read_pplx(fields)
     name = fields.class_name(_QWEN3_CLASSES)
-    return Architecture(family="qwen3", name=name, config=_config(fields))
+    _check_no_window(fields)
+    fields.require("attention_bias", False)
+    return Architecture(family="decoder", name=name, config=_config(fields, qk_norm=True))
+
+
+def read_qwen2(fields: Fields) -> Architecture:
+    """Qwen2 and 2.5: biases on q, k and v."""
+    name = fields.class_name(_QWEN2_CLASSES)
+    _check_no_window(fields)
+    return Architecture(family="decoder", name=name, config=_config(fields, qkv_bias=True))
+
+
+def read_llama(fields: Fields) -> Architecture:
+    """Llama."""
+    name = fields.class_name(_LLAMA_CLASSES)
+    fields.require("attention_bias", False)
+    fields.require("mlp_bias", False)
+    return Architecture(family="decoder", name=name, config=_config(fields))
+
+
+def read_mistral(fields: Fields) -> Architecture:
+    """Mistral: Llama, in early versions with a window."""
+    name = fields.class_name(_MISTRAL_CLASSES)
+    # The window is stated with the token itself.
+    window = None
+    if fields.values.get("sliding_window") is not None:
+        window = fields.count("sliding_window") - 1
+    config = _config(fields, window=window)
+    if window is not None and not config.is_causal:
+        raise invalid(
+            f"{fields.path}: sliding_window is {window + 1} in a bidirectional model; supported:"
+            " null",
+            param="sliding_window",
+        )
+    return Architecture(family="decoder", name=name, config=config)
 
 
 def read_pplx(fields: Fields) -> Architecture:
     """Qwen3 as pplx-embed uses it: bidirectional, with its own int8 recipe."""
     name = fields.class_name(_PPLX_CLASSES)
     fields.require("use_bidirectional_attention", True)
-    config = _config(fields, is_causal=False)
+    _check_no_window(fields)
+    fields.require("attention_bias", False)
+    config = _config(fields, is_causal=False, qk_norm=True)
     return Architecture(
-        family="qwen3",
+        family="decoder",
         name=name,
         config=config,
         quantizer="pplx",
@@ -44,19 +83,37 @@ def _is_contextual(fields: Fields) -> bool:
     return isinstance(name, str) and name.rsplit(".", 1)[-1] == _CONTEXTUAL_CLASS
 
 
-def _config(fields: Fields, *, is_causal: bool | None = None) -> Qwen3Config:
-    fields.require("hidden_act", "silu")
-    fields.require("attention_bias", False)
+def _check_no_window(fields: Fields) -> None:
     fields.require("use_sliding_window", False)
     for layer_type in fields.values.get("layer_types") or []:
         if layer_type != "full_attention":
             raise unsupported(fields.path, "layer_types", layer_type, ("full_attention",))
+
+
+def _config(
+    fields: Fields,
+    *,
+    is_causal: bool | None = None,
+    qk_norm: bool = False,
+    qkv_bias: bool = False,
+    window: int | None = None,
+) -> DecoderConfig:
+    fields.require("hidden_act", "silu")
     config = fields.convert(
-        Qwen3Config,
+        DecoderConfig,
+        **({} if qk_norm else _older_defaults(fields)),
         rope_theta=read_rope_theta(fields),
         is_causal=_is_causal(fields) if is_causal is None else is_causal,
+        qk_norm=qk_norm,
+        qkv_bias=qkv_bias,
+        window=window,
     )
-    fields.divisible("num_attention_heads", "num_key_value_heads")
+    if config.num_attention_heads % config.num_key_value_heads:
+        raise invalid(
+            f"{fields.path}: num_attention_heads ({config.num_attention_heads}) must be a multiple"
+            f" of num_key_value_heads ({config.num_key_value_heads})",
+            param="num_attention_heads",
+        )
     if config.head_dim % 2:
         raise invalid(
             f"{fields.path}: head_dim ({config.head_dim}) must be even: rotary embedding turns"
@@ -64,6 +121,18 @@ def _config(fields: Fields, *, is_causal: bool | None = None) -> Qwen3Config:
             param="head_dim",
         )
     return config
+
+
+def _older_defaults(fields: Fields) -> dict[str, object]:
+    """What files from before grouped heads and free head dims leave out. Not so for Qwen3."""
+    heads = fields.count("num_attention_heads")
+    made: dict[str, object] = {}
+    if fields.values.get("num_key_value_heads") is None:
+        made["num_key_value_heads"] = heads
+    if fields.values.get("head_dim") is None:
+        fields.divisible("hidden_size", "num_attention_heads")
+        made["head_dim"] = fields.count("hidden_size") // heads
+    return made
 
 
 def _is_causal(fields: Fields) -> bool:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-FamilyName = Literal["bert", "modernbert", "qwen3"]
+FamilyName = Literal["bert", "decoder", "modernbert"]
 Pooling = Literal["mean", "cls", "last"]
 Quantizer = Literal["none", "pplx"]
 """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
@@ -54,8 +54,8 @@ class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_position_embeddings - self.position_offset
 
 
-class Qwen3Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of a Qwen3 decoder's config.json, causal or bidirectional.
+class DecoderConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of a decoder's config.json (Qwen3, Qwen2, Llama, Mistral), and what follows from them.
 
     `head_dim` is a field of its own: hidden_size / num_attention_heads is wrong for Qwen3 4B.
     """
@@ -69,9 +69,14 @@ class Qwen3Config(msgspec.Struct, frozen=True, kw_only=True):
     intermediate_size: _Count
     max_position_embeddings: _Count
     rms_norm_eps: _Positive = 1e-6
-    rope_theta: _Positive = 1_000_000.0
-    hidden_act: str = "silu"
+    rope_theta: _Positive
     is_causal: bool = True
+    window: _Count | None = None
+    """Tokens that one sees to its left, itself not counted; None for all."""
+    qk_norm: bool = False
+    """Whether q and k are normalised for each head, as in Qwen3."""
+    qkv_bias: bool = False
+    """Whether their projections have biases, as in Qwen2."""
 
     @property
     def longest_sequence(self) -> int:
@@ -109,7 +114,7 @@ class ModernBertConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_position_embeddings
 
 
-ArchitectureConfig = BertConfig | ModernBertConfig | Qwen3Config
+ArchitectureConfig = BertConfig | ModernBertConfig | DecoderConfig
 
 
 class TensorInfo(msgspec.Struct, frozen=True):

@@ -17,12 +17,12 @@ from hotbed.core.errors import invalid
 _ANCHOR: dict[FamilyName, str] = {
     "bert": "embeddings.word_embeddings.weight",
     "modernbert": "embeddings.tok_embeddings.weight",
-    "qwen3": "embed_tokens.weight",
+    "decoder": "embed_tokens.weight",
 }
 _BODY: dict[FamilyName, tuple[str, ...]] = {
     "bert": ("embeddings.", "encoder."),
     "modernbert": ("embeddings.", "layers.", "final_norm."),
-    "qwen3": ("embed_tokens.", "layers.", "norm."),
+    "decoder": ("embed_tokens.", "layers.", "norm."),
 }
 
 

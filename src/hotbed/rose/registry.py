@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.batch import PackedBatch
-from hotbed.rose.models import bert, modernbert, qwen3
+from hotbed.rose.models import bert, decoder, modernbert
 from hotbed.rose.weights import WeightMap
 
 
@@ -39,6 +39,6 @@ class Family:
 
 FAMILIES: dict[str, Family] = {
     "bert": Family(bert.weight_map, bert.attention_specs, bert.build),
+    "decoder": Family(decoder.weight_map, decoder.attention_specs, decoder.build),
     "modernbert": Family(modernbert.weight_map, modernbert.attention_specs, modernbert.build),
-    "qwen3": Family(qwen3.weight_map, qwen3.attention_specs, qwen3.build),
 }

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from hotbed.checkpoint.records import BertConfig, ModernBertConfig, Qwen3Config
+from hotbed.checkpoint.records import BertConfig, DecoderConfig, ModernBertConfig
 from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.attention.sdpa import SdpaBackend
@@ -44,7 +44,7 @@ MODERNBERT = ModernBertConfig(
     window=2,
     is_local=(False, True, True),
 )
-QWEN3 = Qwen3Config(
+QWEN3 = DecoderConfig(
     vocab_size=50,
     hidden_size=WIDTH,
     num_hidden_layers=2,
@@ -53,6 +53,8 @@ QWEN3 = Qwen3Config(
     head_dim=32,
     intermediate_size=INNER,
     max_position_embeddings=64,
+    rope_theta=1e6,
+    qk_norm=True,
 )
 BERT = BertConfig(
     vocab_size=50,
@@ -222,8 +224,11 @@ def test_pooling_of_spans(fp32: Randoms) -> None:
 
 
 MODELS = {
-    "qwen3": ("qwen3", QWEN3),
-    "qwen3 bidirectional": ("qwen3", msgspec.structs.replace(QWEN3, is_causal=False)),
+    "qwen3": ("decoder", QWEN3),
+    "qwen3 bidirectional": ("decoder", msgspec.structs.replace(QWEN3, is_causal=False)),
+    "llama": ("decoder", msgspec.structs.replace(QWEN3, qk_norm=False)),
+    "qwen2": ("decoder", msgspec.structs.replace(QWEN3, qk_norm=False, qkv_bias=True)),
+    "mistral": ("decoder", msgspec.structs.replace(QWEN3, qk_norm=False, window=2)),
     "bert": ("bert", BERT),
     "modernbert": ("modernbert", MODERNBERT),
     "bert relu": ("bert", msgspec.structs.replace(BERT, hidden_act="relu")),

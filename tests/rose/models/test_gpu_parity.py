@@ -45,6 +45,12 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "qwen3 bidirectional mean": (make_qwen3, WIDE | {"causal": False}),
     "xlm-roberta": (make_family, {"config": "xlm-roberta"}),
     "modernbert": (make_family, {"config": "modernbert"}),
+    "llama last": (make_family, {"config": "llama", "tokenizer": "bpe", "pooling": "last"}),
+    "qwen2 bidirectional": (
+        make_family,
+        {"config": "qwen2", "tokenizer": "bpe", "is_causal": False},
+    ),
+    "mistral": (make_family, {"config": "mistral", "tokenizer": "bpe", "pooling": "last"}),
     "pplx": (make_qwen3, WIDE | {"pplx": True}),
 }
 RAW = OutputSpec(normalize=False)
