@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from hotbed.checkpoint.config import read_config
 from hotbed.checkpoint.config_fields import Architecture
@@ -85,17 +86,21 @@ def _tokenizer_files(folder: ModelFolder, architecture: Architecture) -> Tokeniz
             "vocab.txt, merges.txt or a SentencePiece file alone is not enough. transformers'"
             " AutoTokenizer.from_pretrained(folder).save_pretrained(folder) writes it",
         )
+    has_config = folder.has(_TOKENIZER_CONFIG_FILE)
+    config = read_json_object(folder.path / _TOKENIZER_CONFIG_FILE) if has_config else {}
     return TokenizerFiles(
         tokenizer_json=folder.path / _TOKENIZER_FILE,
-        chunk_separator=_separator(folder) if architecture.separates_chunks else None,
+        chunk_separator=(
+            _token(config, "sep_token") or _DEFAULT_SEPARATOR
+            if architecture.separates_chunks
+            else None
+        ),
+        end_token=_token(config, "eos_token") if config.get("add_eos_token") is True else None,
     )
 
 
-def _separator(folder: ModelFolder) -> str:
-    """The tokenizer's sep_token, as a string or as the object that newer files write."""
-    if folder.has(_TOKENIZER_CONFIG_FILE):
-        token = read_json_object(folder.path / _TOKENIZER_CONFIG_FILE).get("sep_token")
-        text = token.get("content") if isinstance(token, dict) else token
-        if isinstance(text, str) and text:
-            return text
-    return _DEFAULT_SEPARATOR
+def _token(config: dict[str, Any], name: str) -> str | None:
+    """A special token of tokenizer_config.json: a string, or the object that some files hold."""
+    token = config.get(name)
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) and text else None

@@ -157,6 +157,9 @@ class TokenizerFiles(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer_json: Path
     chunk_separator: str | None = None
     """The special token that the model wants between the chunks of a document; None: nothing."""
+    end_token: str | None = None
+    """The token that must end every text, whether tokenizer.json says so or not; None: as it says.
+    """
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ Rules, the same for every route:
   Face's libraries and sentence-transformers.
 - Case and accents follow tokenizer.json alone; ``do_lower_case`` of sentence_bert_config.json is
   not read.
+- An end token that tokenizer_config.json asks for stands behind every text.
 - Padding and truncation stored in tokenizer.json are switched off. Truncation happens only when
   asked for, and cuts the text, never the special tokens around it.
 """
@@ -27,6 +28,7 @@ from hotbed.core.errors import invalid
 from hotbed.core.ragged import Int32Array, RaggedBatch
 from hotbed.text.backend import Backend, BackendName, HuggingFaceBackend
 from hotbed.text.cost import measure_cost
+from hotbed.text.end_token import append_end_token
 from hotbed.text.fast import choose_backend
 from hotbed.text.options import DEFAULT_OPTIONS, Encoded, EncodeOptions
 from hotbed.text.template import Template, find_template
@@ -94,7 +96,7 @@ class Tokenizer:
         Raises:
             HotbedError: INVALID_INPUT if the file cannot be read, adds special tokens in another
                 form than a prefix and a suffix, leaves no room for text within `max_tokens`, or
-                lacks the chunk separator.
+                lacks the end token or the chunk separator.
         """
         path = files.tokenizer_json
         try:
@@ -106,6 +108,8 @@ class Tokenizer:
         tokenizer.no_truncation()
         reference = HuggingFaceBackend(tokenizer)
         template = find_template(reference)
+        if files.end_token is not None:
+            template = append_end_token(tokenizer, files.end_token, template)
         if max_tokens <= template.num_special_tokens:
             raise invalid(
                 f"max_tokens is {max_tokens}, but the tokenizer adds {template.num_special_tokens} "
@@ -119,7 +123,7 @@ class Tokenizer:
             max_tokens=max_tokens,
             vocab_size=vocab_size,
             max_chars=max_chars,
-            fingerprint=hashlib.sha256(data).hexdigest()[:16],
+            fingerprint=hashlib.sha256(data + (files.end_token or "").encode()).hexdigest()[:16],
             chunk_separator=_separator_id(tokenizer, files),
         )
 
@@ -154,7 +158,7 @@ class Tokenizer:
 
     @property
     def fingerprint(self) -> str:
-        """First 16 hex digits of tokenizer.json's SHA-256."""
+        """First 16 hex digits of the SHA-256 of tokenizer.json and the end token, if there is one."""
         return self._fingerprint
 
     @property
