@@ -32,8 +32,11 @@ MODELS: dict[str, dict[str, Any]] = {
         "pooling": "cls",
         "dense": [(128, TANH, True)],
     },
-    "two dense modules, as EmbeddingGemma": {
-        "config": "bert",
+    "modernbert": {"config": "modernbert", "pooling": "cls"},
+    "llama": {"config": "llama", "tokenizer": "bpe with end", "pooling": "last"},
+    "gemma3 and two dense modules, as EmbeddingGemma": {
+        "config": "gemma3_text",
+        "tokenizer": "bpe with end",
         "dense": [(512, IDENTITY, False), (64, IDENTITY, False)],
     },
     "dense, not normalised": {"config": "bert", "dense": [(48, GELU, True)], "normalize": False},

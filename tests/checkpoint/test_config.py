@@ -11,7 +11,7 @@ import pytest
 from hotbed.checkpoint.config import read_config
 from hotbed.checkpoint.config_fields import Architecture
 from hotbed.checkpoint.folder import ModelFolder
-from hotbed.checkpoint.records import BertConfig, DecoderConfig, ModernBertConfig
+from hotbed.checkpoint.records import BertConfig, DecoderConfig, Gemma3Config, ModernBertConfig
 from tests.checkpoint.errors import refused
 
 BERT: dict[str, Any] = {
@@ -74,6 +74,25 @@ MISTRAL = QWEN3 | {
 MISTRAL.pop("head_dim")
 QWEN2 = MISTRAL | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
 LLAMA = MISTRAL | {"architectures": ["LlamaModel"], "model_type": "llama"}
+# As EmbeddingGemma states them.
+GEMMA3: dict[str, Any] = {
+    "architectures": ["Gemma3TextModel"],
+    "model_type": "gemma3_text",
+    "vocab_size": 262144,
+    "hidden_size": 768,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "intermediate_size": 1152,
+    "max_position_embeddings": 2048,
+    "sliding_window": 512,
+    "rope_theta": 1000000.0,
+    "rope_local_base_freq": 10000.0,
+    "query_pre_attn_scalar": 256,
+    "use_bidirectional_attention": True,
+    "rope_scaling": None,
+}
 REMOVED = object()
 
 
@@ -236,6 +255,15 @@ def test_rope_theta_wherever_it_stands(tmp_path: Path, rope: dict[str, object]) 
         (QWEN3, {"rope_parameters": "default"}, ["rope_parameters"]),
         (QWEN3, {"architectures": ["Qwen3ForSequenceClassification"]}, ['"Qwen3Model"']),
         (QWEN3, {"is_causal": "no"}, ["is_causal"]),
+        (GEMMA3, {"query_pre_attn_scalar": 168}, ["query_pre_attn_scalar is 168", "256"]),
+        (GEMMA3, {"attn_logit_softcapping": 50.0}, ["attn_logit_softcapping is 50.0"]),
+        (GEMMA3, {"hidden_activation": "gelu"}, ['"gelu_pytorch_tanh"']),
+        (GEMMA3, {"sliding_window": None}, ["sliding_window is None"]),
+        (GEMMA3, {"sliding_window_pattern": 0}, ["sliding_window_pattern is 0"]),
+        (GEMMA3, {"rope_local_base_freq": REMOVED}, ["rope_local_base_freq is missing"]),
+        (GEMMA3, {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}, ["rope_scaling"]),
+        (GEMMA3, {"num_key_value_heads": 2}, ["num_attention_heads (3)"]),
+        (GEMMA3, {"architectures": ["Gemma3ForConditionalGeneration"]}, ['"Gemma3TextModel"']),
         (LLAMA, {"attention_bias": True}, ["attention_bias is true"]),
         (LLAMA, {"mlp_bias": True}, ["mlp_bias is true"]),
         (LLAMA, {"rope_scaling": {"rope_type": "llama3"}}, ['rope_type is "llama3"']),
@@ -304,6 +332,30 @@ def test_modernberts_window_is_half_on_either_side(tmp_path: Path) -> None:
 def test_modernbert_as_transformers_5_writes_it(tmp_path: Path) -> None:
     old = _read(tmp_path, MODERNBERT, num_hidden_layers=6)
     assert _read(tmp_path, MODERNBERT, **NEW_MODERNBERT) == old
+
+
+def test_embeddinggemmas_window_is_half_on_either_side(tmp_path: Path) -> None:
+    """Read as one sided or in full it changes vectors of texts above 256 tokens alone."""
+    config = _read(tmp_path, GEMMA3).config
+    assert isinstance(config, Gemma3Config)
+    assert (config.window, config.is_causal) == (256, False)
+    assert config.is_local == (True, True, True, True, True, False)
+    causal = _read(tmp_path, GEMMA3, use_bidirectional_attention=False).config
+    assert isinstance(causal, Gemma3Config)
+    assert (causal.window, causal.is_causal) == (511, True)
+
+
+def test_gemma3_as_transformers_5_writes_it(tmp_path: Path) -> None:
+    changes: dict[str, object] = {
+        "rope_theta": REMOVED,
+        "rope_local_base_freq": REMOVED,
+        "layer_types": [*["sliding_attention"] * 5, "full_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    }
+    assert _read(tmp_path, GEMMA3, **changes) == _read(tmp_path, GEMMA3)
 
 
 @pytest.mark.parametrize("act", ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"])

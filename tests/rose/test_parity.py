@@ -61,6 +61,21 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
         make_family,
         BPE | {"config": "mistral", "sliding_window": None, "pooling": "last"},
     ),
+    "gemma3 bidirectional, as EmbeddingGemma": (make_family, BPE | {"config": "gemma3_text"}),
+    "gemma3 causal": (
+        make_family,
+        BPE
+        | {
+            "config": "gemma3_text",
+            "use_bidirectional_attention": False,
+            "pooling": "last",
+            "prefix": "model.",
+        },
+    ),
+    "gemma3 head dim 256": (
+        make_family,
+        BPE | {"config": "gemma3_text", "head_dim": 256, "query_pre_attn_scalar": 256},
+    ),
 }
 # Tokens a token sees on each side, in families with a window: lengths around it are tested.
 WINDOWS = {
@@ -68,6 +83,8 @@ WINDOWS = {
     "modernbert cls": 16,
     "mistral last, as e5-mistral": 15,
     "mistral mean": 15,
+    "gemma3 bidirectional, as EmbeddingGemma": 16,
+    "gemma3 causal": 31,
 }
 
 
@@ -82,6 +99,11 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("mistral", BPE, {"sliding_window": 15}),
     ("mistral", BPE, {"sliding_window": 17}),
     ("llama", BPE, {"rope_theta": 9000.0}),
+    ("gemma3_text", BPE, {"sliding_window": 30}),
+    ("gemma3_text", BPE, {"sliding_window": 34}),
+    ("gemma3_text", BPE, {"rope_local_base_freq": 9000.0}),
+    ("gemma3_text", BPE, {"sliding_window_pattern": 2}),
+    ("gemma3_text", BPE, {"use_bidirectional_attention": False}),
     ("llama", BPE, {"is_causal": False}),
     ("qwen2", BPE | {"is_causal": False}, {"is_causal": True}),
 ]

@@ -67,6 +67,18 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "local_rope_theta": 10000.0,
         "pad_token_id": 0,
     },
+    "gemma3_text": _DECODER
+    | {
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 4,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 64,
+        "sliding_window": 32,
+        "sliding_window_pattern": 3,
+        "rope_theta": 1000000.0,
+        "rope_local_base_freq": 10000.0,
+        "use_bidirectional_attention": True,
+    },
     "qwen2": _DECODER | {"model_type": "qwen2", "use_sliding_window": False},
     "llama": _DECODER | {"model_type": "llama"},
     "mistral": _DECODER | {"model_type": "mistral", "sliding_window": 16},

@@ -18,6 +18,7 @@ from hotbed.checkpoint.config_decoder import (
     read_qwen3,
 )
 from hotbed.checkpoint.config_fields import CONFIG_FILE, Architecture, Fields
+from hotbed.checkpoint.config_gemma3 import read_gemma3
 from hotbed.checkpoint.config_modernbert import read_modernbert
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
 
@@ -27,6 +28,7 @@ READERS: dict[str, Callable[[Fields], Architecture]] = {
     "xlm-roberta": read_roberta,
     "camembert": read_roberta,
     "modernbert": read_modernbert,
+    "gemma3_text": read_gemma3,
     "llama": read_llama,
     "mistral": read_mistral,
     "qwen2": read_qwen2,

@@ -66,7 +66,7 @@ def read_pplx(fields: Fields) -> Architecture:
     fields.require("use_bidirectional_attention", True)
     _check_no_window(fields)
     fields.require("attention_bias", False)
-    config = _config(fields, is_causal=False, qk_norm=True)
+    config = _config(fields, causal=False, qk_norm=True)
     return Architecture(
         family="decoder",
         name=name,
@@ -93,7 +93,7 @@ def _check_no_window(fields: Fields) -> None:
 def _config(
     fields: Fields,
     *,
-    is_causal: bool | None = None,
+    causal: bool | None = None,
     qk_norm: bool = False,
     qkv_bias: bool = False,
     window: int | None = None,
@@ -103,7 +103,7 @@ def _config(
         DecoderConfig,
         **({} if qk_norm else _older_defaults(fields)),
         rope_theta=read_rope_theta(fields),
-        is_causal=_is_causal(fields) if is_causal is None else is_causal,
+        is_causal=is_causal(fields) if causal is None else causal,
         qk_norm=qk_norm,
         qkv_bias=qkv_bias,
         window=window,
@@ -135,7 +135,7 @@ def _older_defaults(fields: Fields) -> dict[str, object]:
     return made
 
 
-def _is_causal(fields: Fields) -> bool:
+def is_causal(fields: Fields) -> bool:
     """Causal unless the file says otherwise in one of the two ways there are."""
     fields.require("is_causal", True, False)
     fields.require("use_bidirectional_attention", False, True)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-FamilyName = Literal["bert", "decoder", "modernbert"]
+FamilyName = Literal["bert", "decoder", "gemma3", "modernbert"]
 Pooling = Literal["mean", "cls", "last"]
 Quantizer = Literal["none", "pplx"]
 """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
@@ -114,7 +114,37 @@ class ModernBertConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_position_embeddings
 
 
-ArchitectureConfig = BertConfig | ModernBertConfig | DecoderConfig
+class Gemma3Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of a Gemma 3 text model's config.json, and what follows from them.
+
+    Local layers see a `window` and rotate by `local_theta`, the others see all and rotate by
+    `global_theta`.
+    """
+
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    num_key_value_heads: _Count
+    head_dim: _Count
+    intermediate_size: _Count
+    max_position_embeddings: _Count
+    global_theta: _Positive
+    local_theta: _Positive
+    window: _Count
+    """Tokens on each side, or to the left of a causal model; the token itself not counted."""
+    is_local: tuple[bool, ...]
+    """For each layer."""
+    rms_norm_eps: _Positive = 1e-6
+    is_causal: bool = True
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens that there are positions for."""
+        return self.max_position_embeddings
+
+
+ArchitectureConfig = BertConfig | DecoderConfig | Gemma3Config | ModernBertConfig
 
 
 class TensorInfo(msgspec.Struct, frozen=True):

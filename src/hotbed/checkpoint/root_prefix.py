@@ -18,11 +18,13 @@ _ANCHOR: dict[FamilyName, str] = {
     "bert": "embeddings.word_embeddings.weight",
     "modernbert": "embeddings.tok_embeddings.weight",
     "decoder": "embed_tokens.weight",
+    "gemma3": "embed_tokens.weight",
 }
 _BODY: dict[FamilyName, tuple[str, ...]] = {
     "bert": ("embeddings.", "encoder."),
     "modernbert": ("embeddings.", "layers.", "final_norm."),
     "decoder": ("embed_tokens.", "layers.", "norm."),
+    "gemma3": ("embed_tokens.", "layers.", "norm."),
 }
 
 

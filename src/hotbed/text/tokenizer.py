@@ -158,7 +158,7 @@ class Tokenizer:
 
     @property
     def fingerprint(self) -> str:
-        """First 16 hex digits of the SHA-256 of tokenizer.json and the end token, if there is one."""
+        """First 16 hex digits of the SHA-256 of tokenizer.json and an end token added to it."""
         return self._fingerprint
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from hotbed.checkpoint.records import BertConfig, DecoderConfig, ModernBertConfig
+from hotbed.checkpoint.records import BertConfig, DecoderConfig, Gemma3Config, ModernBertConfig
 from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.attention.sdpa import SdpaBackend
@@ -43,6 +43,21 @@ MODERNBERT = ModernBertConfig(
     local_theta=10_000.0,
     window=2,
     is_local=(False, True, True),
+)
+GEMMA3 = Gemma3Config(
+    vocab_size=60,
+    hidden_size=WIDTH,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=32,
+    intermediate_size=INNER,
+    max_position_embeddings=64,
+    global_theta=1e6,
+    local_theta=1e4,
+    window=2,
+    is_local=(True, False),
+    is_causal=False,
 )
 QWEN3 = DecoderConfig(
     vocab_size=50,
@@ -231,6 +246,7 @@ MODELS = {
     "mistral": ("decoder", msgspec.structs.replace(QWEN3, qk_norm=False, window=2)),
     "bert": ("bert", BERT),
     "modernbert": ("modernbert", MODERNBERT),
+    "gemma3": ("gemma3", GEMMA3),
     "bert relu": ("bert", msgspec.structs.replace(BERT, hidden_act="relu")),
 }
 

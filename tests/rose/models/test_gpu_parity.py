@@ -45,6 +45,16 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "qwen3 bidirectional mean": (make_qwen3, WIDE | {"causal": False}),
     "xlm-roberta": (make_family, {"config": "xlm-roberta"}),
     "modernbert": (make_family, {"config": "modernbert"}),
+    "embeddinggemma": (
+        make_family,
+        {
+            "config": "gemma3_text",
+            "tokenizer": "bpe",
+            "head_dim": 256,
+            "query_pre_attn_scalar": 256,
+            "dense": [(512, "linear.Identity", False), (128, "linear.Identity", False)],
+        },
+    ),
     "llama last": (make_family, {"config": "llama", "tokenizer": "bpe", "pooling": "last"}),
     "qwen2 bidirectional": (
         make_family,

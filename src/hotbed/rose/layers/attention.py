@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.layers.linear import Linear
-from hotbed.rose.layers.norm import LinearThenNorm, RMSNorm
+from hotbed.rose.layers.norm import BlockEnd, RMSNorm
 from hotbed.rose.layers.rotary import Rotation
 
 
@@ -32,7 +32,7 @@ class SelfAttention:
         self,
         *,
         qkv: Linear,
-        out: Linear | LinearThenNorm,
+        out: BlockEnd,
         spec: AttentionSpec,
         backend: AttentionBackend,
         q_norm: RMSNorm | None = None,

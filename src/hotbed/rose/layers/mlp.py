@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hotbed.rose.layers.linear import Linear
-from hotbed.rose.layers.norm import LinearThenNorm
+from hotbed.rose.layers.norm import BlockEnd
 
 Gate = Literal["silu", "gelu", "gelu_tanh"]
 
@@ -29,9 +29,7 @@ class GatedMlp:
         activation: of the gate: SwiGLU, GeGLU, or GeGLU by the tanh approximation.
     """
 
-    def __init__(
-        self, gate_up: Linear, down: Linear | LinearThenNorm, activation: Gate = "silu"
-    ) -> None:
+    def __init__(self, gate_up: Linear, down: BlockEnd, activation: Gate = "silu") -> None:
         self._gate_up, self._down, self._activation = gate_up, down, activation
         self._kernels = gate_up.kernels
         if self._kernels is not None:
@@ -54,7 +52,7 @@ class Mlp:
         down: F to D.
     """
 
-    def __init__(self, up: Linear, down: Linear | LinearThenNorm) -> None:
+    def __init__(self, up: Linear, down: BlockEnd) -> None:
         self._up, self._down = up, down
 
     def __call__(self, x_TD: Tensor, residual: Tensor) -> Tensor:

@@ -51,6 +51,19 @@ class RMSNorm:
         return (x_fp32 * scale).to(x.dtype) * self.weight
 
 
+class LinearThenRMSNorm:
+    """The end of a block with norms on both sides: residual + RMSNorm(x W^T). Stands where a Linear
+    may.
+    """
+
+    def __init__(self, linear: Linear, norm: RMSNorm) -> None:
+        self._linear, self._norm = linear, norm
+
+    def __call__(self, x_TI: Tensor, residual: Tensor) -> Tensor:
+        """x [T, in] and `residual` [T, out] to [T, out], written over `residual`."""
+        return residual.add_(self._norm(self._linear(x_TI)))
+
+
 class LinearThenNorm:
     """The end of a post-norm block: LayerNorm(residual + x W^T + b). Stands where a Linear may.
 
@@ -87,3 +100,7 @@ class LinearThenNorm:
             )
             return y
         return self._norm(self._linear(x_TI, residual))
+
+
+BlockEnd = Linear | LinearThenRMSNorm | LinearThenNorm
+"""What an attention layer or an MLP may end in."""
