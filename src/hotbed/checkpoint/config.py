@@ -7,10 +7,11 @@ does not support is refused.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from hotbed.checkpoint.config_bert import read_bert, read_roberta
 from hotbed.checkpoint.config_decoder import (
-    PPLX_TYPE,
+    PPLX_CLASS,
     read_llama,
     read_mistral,
     read_pplx,
@@ -21,21 +22,39 @@ from hotbed.checkpoint.config_fields import CONFIG_FILE, Architecture, Fields
 from hotbed.checkpoint.config_gemma3 import read_gemma3
 from hotbed.checkpoint.config_modernbert import read_modernbert
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
+from hotbed.checkpoint.records import FamilyName
 
-READERS: dict[str, Callable[[Fields], Architecture]] = {
-    "bert": read_bert,
-    "roberta": read_roberta,
-    "xlm-roberta": read_roberta,
-    "camembert": read_roberta,
-    "modernbert": read_modernbert,
-    "gemma3_text": read_gemma3,
-    "llama": read_llama,
-    "mistral": read_mistral,
-    "qwen2": read_qwen2,
-    "qwen3": read_qwen3,
-    PPLX_TYPE: read_pplx,
+
+class ModelType(NamedTuple):
+    """How one ``model_type`` is read.
+
+    Attributes:
+        family: what the reader makes of it.
+        classes: that ``architectures`` may name.
+        read: from the keys and ``architectures[0]``.
+    """
+
+    family: FamilyName
+    classes: tuple[str, ...]
+    read: Callable[[Fields, str], Architecture]
+
+
+MODEL_TYPES: dict[str, ModelType] = {
+    "bert": ModelType("bert", ("BertModel", "BertForMaskedLM"), read_bert),
+    "roberta": ModelType("bert", ("RobertaModel", "RobertaForMaskedLM"), read_roberta),
+    "xlm-roberta": ModelType("bert", ("XLMRobertaModel", "XLMRobertaForMaskedLM"), read_roberta),
+    "camembert": ModelType("bert", ("CamembertModel", "CamembertForMaskedLM"), read_roberta),
+    "modernbert": ModelType(
+        "modernbert", ("ModernBertModel", "ModernBertForMaskedLM"), read_modernbert
+    ),
+    "gemma3_text": ModelType("gemma3", ("Gemma3TextModel", "Gemma3ForCausalLM"), read_gemma3),
+    "llama": ModelType("decoder", ("LlamaModel", "LlamaForCausalLM"), read_llama),
+    "mistral": ModelType("decoder", ("MistralModel", "MistralForCausalLM"), read_mistral),
+    "qwen2": ModelType("decoder", ("Qwen2Model", "Qwen2ForCausalLM"), read_qwen2),
+    "qwen3": ModelType("decoder", ("Qwen3Model", "Qwen3ForCausalLM", PPLX_CLASS), read_qwen3),
+    "bidirectional_pplx_qwen3": ModelType("decoder", (PPLX_CLASS,), read_pplx),
 }
-"""By ``model_type``."""
+"""By ``model_type``; the first class is meant where config.json names none."""
 
 
 def read_config(folder: ModelFolder) -> Architecture:
@@ -50,8 +69,8 @@ def read_config(folder: ModelFolder) -> Architecture:
     path = folder.file(CONFIG_FILE)
     fields = Fields(path, read_json_object(path))
     model_type = fields.values.get("model_type")
-    reader = READERS.get(model_type) if isinstance(model_type, str) else None
-    if reader is None:
-        raise unsupported(path, "model_type", model_type, tuple(READERS))
+    known = MODEL_TYPES.get(model_type) if isinstance(model_type, str) else None
+    if known is None:
+        raise unsupported(path, "model_type", model_type, tuple(MODEL_TYPES))
     fields.require("quantization_config", None)
-    return reader(fields)
+    return known.read(fields, fields.class_name(known.classes))

@@ -7,21 +7,15 @@ from hotbed.checkpoint.records import BertConfig
 from hotbed.core.errors import invalid
 
 BERT_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
-_BERT_CLASSES = ("BertModel", "BertForMaskedLM")
-_ROBERTA_CLASSES = {
-    "roberta": ("RobertaModel", "RobertaForMaskedLM"),
-    "xlm-roberta": ("XLMRobertaModel", "XLMRobertaForMaskedLM"),
-    "camembert": ("CamembertModel", "CamembertForMaskedLM"),
-}
 _DEFAULT_ROBERTA_PAD_ID = 1  # transformers' RobertaConfig
 
 
-def read_bert(fields: Fields) -> Architecture:
+def read_bert(fields: Fields, name: str) -> Architecture:
     """BERT: positions count from 0."""
-    return _read(fields, _BERT_CLASSES, position_offset=0)
+    return _read(fields, name, position_offset=0)
 
 
-def read_roberta(fields: Fields) -> Architecture:
+def read_roberta(fields: Fields, name: str) -> Architecture:
     """RoBERTa's kind: BERT whose positions start behind the pad token's id.
 
     fairseq gave pad tokens a row of the position table as well, the one of their id, so a table of
@@ -34,12 +28,10 @@ def read_roberta(fields: Fields) -> Architecture:
             " start behind it",
             param="pad_token_id",
         )
-    classes = _ROBERTA_CLASSES[fields.values["model_type"]]
-    return _read(fields, classes, position_offset=pad_id + 1)
+    return _read(fields, name, position_offset=pad_id + 1)
 
 
-def _read(fields: Fields, classes: tuple[str, ...], *, position_offset: int) -> Architecture:
-    name = fields.class_name(classes)
+def _read(fields: Fields, name: str, *, position_offset: int) -> Architecture:
     fields.require("position_embedding_type", "absolute")
     fields.require("hidden_act", *BERT_ACTIVATIONS)
     fields.require("is_decoder", False)

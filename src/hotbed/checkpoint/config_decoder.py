@@ -8,44 +8,34 @@ from hotbed.checkpoint.folder import unsupported
 from hotbed.checkpoint.records import DecoderConfig
 from hotbed.core.errors import invalid
 
-_QWEN2_CLASSES = ("Qwen2Model", "Qwen2ForCausalLM")
-_QWEN3_CLASSES = ("Qwen3Model", "Qwen3ForCausalLM")
-_LLAMA_CLASSES = ("LlamaModel", "LlamaForCausalLM")
-_MISTRAL_CLASSES = ("MistralModel", "MistralForCausalLM")
-_PPLX_CLASSES = ("PPLXQwen3Model",)
+PPLX_CLASS = "PPLXQwen3Model"
 _CONTEXTUAL_CLASS = "PPLXQwen3ContextualModel"
-PPLX_TYPE = "bidirectional_pplx_qwen3"
 
 
-def read_qwen3(fields: Fields) -> Architecture:
+def read_qwen3(fields: Fields, name: str) -> Architecture:
     """Qwen3, causal or bidirectional."""
-    architectures = fields.values.get("architectures")
-    if isinstance(architectures, list) and architectures[:1] == list(_PPLX_CLASSES):
-        return read_pplx(fields)
-    name = fields.class_name(_QWEN3_CLASSES)
+    if name == PPLX_CLASS:
+        return read_pplx(fields, name)
     _check_no_window(fields)
     fields.require("attention_bias", False)
     return Architecture(family="decoder", name=name, config=_config(fields, qk_norm=True))
 
 
-def read_qwen2(fields: Fields) -> Architecture:
+def read_qwen2(fields: Fields, name: str) -> Architecture:
     """Qwen2 and 2.5: biases on q, k and v."""
-    name = fields.class_name(_QWEN2_CLASSES)
     _check_no_window(fields)
     return Architecture(family="decoder", name=name, config=_config(fields, qkv_bias=True))
 
 
-def read_llama(fields: Fields) -> Architecture:
+def read_llama(fields: Fields, name: str) -> Architecture:
     """Llama."""
-    name = fields.class_name(_LLAMA_CLASSES)
     fields.require("attention_bias", False)
     fields.require("mlp_bias", False)
     return Architecture(family="decoder", name=name, config=_config(fields))
 
 
-def read_mistral(fields: Fields) -> Architecture:
+def read_mistral(fields: Fields, name: str) -> Architecture:
     """Mistral: Llama, in early versions with a window."""
-    name = fields.class_name(_MISTRAL_CLASSES)
     # The window is stated with the token itself.
     window = None
     if fields.values.get("sliding_window") is not None:
@@ -60,9 +50,8 @@ def read_mistral(fields: Fields) -> Architecture:
     return Architecture(family="decoder", name=name, config=config)
 
 
-def read_pplx(fields: Fields) -> Architecture:
+def read_pplx(fields: Fields, name: str) -> Architecture:
     """Qwen3 as pplx-embed uses it: bidirectional, with its own int8 recipe."""
-    name = fields.class_name(_PPLX_CLASSES)
     fields.require("use_bidirectional_attention", True)
     _check_no_window(fields)
     fields.require("attention_bias", False)

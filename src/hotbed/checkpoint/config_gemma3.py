@@ -7,13 +7,11 @@ from hotbed.checkpoint.config_fields import Architecture, Fields
 from hotbed.checkpoint.config_rope import read_layer_theta
 from hotbed.checkpoint.records import Gemma3Config
 
-_CLASSES = ("Gemma3TextModel", "Gemma3ForCausalLM")
 _DEFAULT_EVERY = 6  # transformers' sliding_window_pattern
 
 
-def read_gemma3(fields: Fields) -> Architecture:
+def read_gemma3(fields: Fields, name: str) -> Architecture:
     """Gemma 3 text, causal or bidirectional."""
-    name = fields.class_name(_CLASSES)
     fields.require("hidden_activation", "gelu_pytorch_tanh")
     fields.require("attention_bias", False)
     fields.require("attn_logit_softcapping", None)

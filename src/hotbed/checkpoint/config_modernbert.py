@@ -7,13 +7,11 @@ from hotbed.checkpoint.config_rope import read_layer_theta
 from hotbed.checkpoint.records import ModernBertConfig
 from hotbed.core.errors import invalid
 
-_CLASSES = ("ModernBertModel", "ModernBertForMaskedLM")
 _DEFAULT_EVERY = 3  # transformers' global_attn_every_n_layers
 
 
-def read_modernbert(fields: Fields) -> Architecture:
+def read_modernbert(fields: Fields, name: str) -> Architecture:
     """ModernBERT as published: no biases, exact GELU, local attention of an even width."""
-    name = fields.class_name(_CLASSES)
     fields.require("hidden_activation", "gelu")
     for field in ("attention_bias", "mlp_bias", "norm_bias"):
         fields.require(field, False)

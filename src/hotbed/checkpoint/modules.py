@@ -15,7 +15,7 @@ from hotbed.checkpoint.folder import ModelFolder, read_json
 from hotbed.core.errors import invalid
 
 MODULES_FILE = "modules.json"
-_SUPPORTED = ("Transformer", "Pooling", "Dense", "Normalize", "FlexibleQuantizer")
+SUPPORTED_MODULES = ("Transformer", "Pooling", "Dense", "Normalize", "FlexibleQuantizer")
 _CHAIN = re.compile(r"Transformer Pooling( Dense)*( Normalize)?( FlexibleQuantizer)?")
 
 
@@ -46,10 +46,10 @@ def read_modules(folder: ModelFolder) -> tuple[Module, ...] | None:
         Module(kind=e["type"].rsplit(".", 1)[-1], type=e["type"], path=e["path"]) for e in entries
     )
     for module in modules:
-        if module.kind not in _SUPPORTED:
+        if module.kind not in SUPPORTED_MODULES:
             raise invalid(
                 f"{path}: module type {module.type!r} is not supported, and leaving it out would"
-                f" give other vectors; supported: {', '.join(_SUPPORTED)}",
+                f" give other vectors; supported: {', '.join(SUPPORTED_MODULES)}",
                 param=MODULES_FILE,
             )
     kinds = tuple(module.kind for module in modules)
