@@ -93,6 +93,37 @@ GEMMA3: dict[str, Any] = {
     "use_bidirectional_attention": True,
     "rope_scaling": None,
 }
+# As nomic-embed-text-v1.5 states them, with GPT-2's names.
+NOMIC: dict[str, Any] = {
+    "architectures": ["NomicBertModel"],
+    "model_type": "nomic_bert",
+    "activation_function": "swiglu",
+    "causal": False,
+    "layer_norm_epsilon": 1e-12,
+    "max_trained_positions": 2048,
+    "n_embd": 768,
+    "n_head": 12,
+    "n_inner": 3072,
+    "n_layer": 12,
+    "n_positions": 8192,
+    "rotary_emb_base": 1000,
+    "rotary_emb_fraction": 1.0,
+    "rotary_emb_interleaved": False,
+    "rotary_emb_scale_base": None,
+    "rotary_scaling_factor": None,
+    "type_vocab_size": 2,
+    "vocab_size": 30528,
+}
+GTE = BERT | {
+    "architectures": ["GteModel"],
+    "model_type": "gte",
+    "hidden_act": "gelu",
+    "position_embedding_type": "rope",
+    "rope_scaling": None,
+    "rope_theta": 160000,
+    "max_position_embeddings": 8192,
+    "type_vocab_size": 1,
+}
 REMOVED = object()
 
 
@@ -264,6 +295,25 @@ def test_rope_theta_wherever_it_stands(tmp_path: Path, rope: dict[str, object]) 
         (GEMMA3, {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}, ["rope_scaling"]),
         (GEMMA3, {"num_key_value_heads": 2}, ["num_attention_heads (3)"]),
         (GEMMA3, {"architectures": ["Gemma3ForConditionalGeneration"]}, ['"Gemma3TextModel"']),
+        (NOMIC, {"activation_function": "gelu"}, ['"swiglu"']),
+        (NOMIC, {"num_experts": 8}, ["num_experts is 8"]),
+        (NOMIC, {"prenorm": True}, ["prenorm is true"]),
+        (NOMIC, {"qkv_proj_bias": True}, ["qkv_proj_bias is true"]),
+        (NOMIC, {"rotary_emb_fraction": 0.5}, ["rotary_emb_fraction is 0.5"]),
+        (NOMIC, {"rotary_emb_interleaved": True}, ["rotary_emb_interleaved"]),
+        (NOMIC, {"rotary_emb_base": REMOVED}, ["rope_theta is missing"]),
+        (NOMIC, {"n_embd": REMOVED}, ["hidden_size"]),
+        (NOMIC, {"n_positions": REMOVED}, ["max_position_embeddings"]),
+        (
+            NOMIC,
+            {"rotary_scaling_factor": 2, "max_trained_positions": REMOVED},
+            ["max_trained_positions"],
+        ),
+        (GTE, {"rope_scaling": {"type": "ntk", "factor": 2.0}}, ['rope_scaling.type is "ntk"']),
+        (GTE, {"position_embedding_type": "absolute"}, ['"absolute"', '"rope"']),
+        (GTE, {"layer_norm_type": "rms_norm"}, ['"rms_norm"']),
+        (GTE, {"type_vocab_size": 0}, ["type_vocab_size"]),
+        (GTE, {"model_type": "new"}, ['model_type is "new"', '"gte"']),
         (LLAMA, {"attention_bias": True}, ["attention_bias is true"]),
         (LLAMA, {"mlp_bias": True}, ["mlp_bias is true"]),
         (LLAMA, {"rope_scaling": {"rope_type": "llama3"}}, ['rope_type is "llama3"']),
@@ -332,6 +382,31 @@ def test_modernberts_window_is_half_on_either_side(tmp_path: Path) -> None:
 def test_modernbert_as_transformers_5_writes_it(tmp_path: Path) -> None:
     old = _read(tmp_path, MODERNBERT, num_hidden_layers=6)
     assert _read(tmp_path, MODERNBERT, **NEW_MODERNBERT) == old
+
+
+def test_nomic_in_both_forms(tmp_path: Path) -> None:
+    native = {
+        "architectures": ["NomicBertModel"],
+        "model_type": "nomic_bert",
+        "vocab_size": 30528,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "max_position_embeddings": 8192,
+        "layer_norm_eps": 1e-12,
+        "hidden_act": "silu",
+        "type_vocab_size": 2,
+        "rope_parameters": {"rope_theta": 1000.0, "rope_type": "default"},
+    }
+    assert _read(tmp_path, NOMIC) == _read(tmp_path, native)
+    assert _read(tmp_path, NOMIC).config.longest_sequence == 8192
+
+
+def test_nomic_with_a_scaled_rotation_stops_where_it_would_be_scaled(tmp_path: Path) -> None:
+    """By the batch's longest text, in its own code: the same text would get two vectors."""
+    read = _read(tmp_path, NOMIC, rotary_scaling_factor=2.0)
+    assert read.config.longest_sequence == 2048
 
 
 def test_embeddinggemmas_window_is_half_on_either_side(tmp_path: Path) -> None:

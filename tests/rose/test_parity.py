@@ -61,6 +61,13 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
         make_family,
         BPE | {"config": "mistral", "sliding_window": None, "pooling": "last"},
     ),
+    "nomic": (make_family, {"config": "nomic_bert"}),
+    "nomic prefix": (
+        make_family,
+        {"config": "nomic_bert", "prefix": "nomic_bert.", "pooling": "cls"},
+    ),
+    "gte": (make_family, {"config": "gte", "pooling": "cls"}),
+    "gte prefix": (make_family, {"config": "gte", "prefix": "new."}),
     "gemma3 bidirectional, as EmbeddingGemma": (make_family, BPE | {"config": "gemma3_text"}),
     "gemma3 causal": (
         make_family,
@@ -96,6 +103,8 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("modernbert", {}, {"global_attn_every_n_layers": 2}),
     ("modernbert", {}, {"local_rope_theta": 9000.0}),
     ("modernbert", {}, {"global_rope_theta": 150000.0}),
+    ("nomic_bert", {}, {"rope_parameters": {"rope_theta": 900.0}}),
+    ("gte", {}, {"rope_parameters": {"rope_theta": 150000.0}}),
     ("mistral", BPE, {"sliding_window": 15}),
     ("mistral", BPE, {"sliding_window": 17}),
     ("llama", BPE, {"rope_theta": 9000.0}),

@@ -6,10 +6,12 @@ what a checkpoint of that family holds. Needs torch, unlike `tests.support.check
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from hotbed.checkpoint.safetensors_index import read_header
 from tests.support.checkpoints import (
     DenseSpec,
     PoolingName,
@@ -67,6 +69,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "local_rope_theta": 10000.0,
         "pad_token_id": 0,
     },
+    "nomic_bert": _ENCODER
+    | {
+        "model_type": "nomic_bert",
+        "max_position_embeddings": 96,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+    },
+    "gte": _ENCODER
+    | {
+        "model_type": "gte",
+        "max_position_embeddings": 96,
+        "type_vocab_size": 1,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 160000.0},
+    },
     "gemma3_text": _DECODER
     | {
         "model_type": "gemma3_text",
@@ -84,6 +99,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "mistral": _DECODER | {"model_type": "mistral", "sliding_window": 16},
 }
 """config.json of each family, without what `make_family` adds."""
+# In files their tensors have other names than in the model of transformers.
+_RENAMED = ("nomic_bert", "gte")
 
 
 def make_family(
@@ -147,4 +164,10 @@ def _shapes(values: Mapping[str, Any]) -> tuple[dict[str, tuple[int, ...]], str]
     config = AutoConfig.for_model(**values)
     with torch.device("meta"):
         model = AutoModel.from_config(config)
-    return {name: tuple(t.shape) for name, t in model.state_dict().items()}, type(model).__name__
+    class_name = type(model).__name__
+    if values["model_type"] not in _RENAMED:
+        return {name: tuple(t.shape) for name, t in model.state_dict().items()}, class_name
+    with tempfile.TemporaryDirectory() as folder:
+        AutoModel.from_config(config).save_pretrained(folder)
+        held = read_header(Path(folder) / "model.safetensors")
+    return {name: info.shape for name, info in held.items()}, class_name

@@ -11,6 +11,7 @@ from hotbed.checkpoint.records import (
     ModernBertConfig,
     PoolingConfig,
     Prompts,
+    RotaryBertConfig,
     TensorInfo,
     TokenizerFiles,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "ModernBertConfig",
     "PoolingConfig",
     "Prompts",
+    "RotaryBertConfig",
     "TensorInfo",
     "TokenizerFiles",
     "fingerprint",

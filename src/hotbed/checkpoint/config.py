@@ -21,6 +21,7 @@ from hotbed.checkpoint.config_decoder import (
 from hotbed.checkpoint.config_fields import CONFIG_FILE, Architecture, Fields
 from hotbed.checkpoint.config_gemma3 import read_gemma3
 from hotbed.checkpoint.config_modernbert import read_modernbert
+from hotbed.checkpoint.config_rotary_bert import read_gte, read_nomic_bert
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
 from hotbed.checkpoint.records import FamilyName
 
@@ -47,6 +48,10 @@ MODEL_TYPES: dict[str, ModelType] = {
     "modernbert": ModelType(
         "modernbert", ("ModernBertModel", "ModernBertForMaskedLM"), read_modernbert
     ),
+    "nomic_bert": ModelType(
+        "rotary_bert", ("NomicBertModel", "NomicBertForMaskedLM"), read_nomic_bert
+    ),
+    "gte": ModelType("rotary_bert", ("GteModel", "GteForMaskedLM"), read_gte),
     "gemma3_text": ModelType("gemma3", ("Gemma3TextModel", "Gemma3ForCausalLM"), read_gemma3),
     "llama": ModelType("decoder", ("LlamaModel", "LlamaForCausalLM"), read_llama),
     "mistral": ModelType("decoder", ("MistralModel", "MistralForCausalLM"), read_mistral),

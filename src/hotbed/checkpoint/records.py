@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-FamilyName = Literal["bert", "decoder", "gemma3", "modernbert"]
+FamilyName = Literal["bert", "decoder", "gemma3", "modernbert", "rotary_bert"]
 Pooling = Literal["mean", "cls", "last"]
 Quantizer = Literal["none", "pplx"]
 """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
@@ -144,7 +144,35 @@ class Gemma3Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_position_embeddings
 
 
-ArchitectureConfig = BertConfig | DecoderConfig | Gemma3Config | ModernBertConfig
+class RotaryBertConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of config.json of Nomic's and GTE's BERT, and what follows from them."""
+
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    intermediate_size: _Count
+    max_position_embeddings: _Count
+    """Positions that are rotated as in training."""
+    rope_theta: _Positive
+    gate: Literal["silu", "gelu"]
+    """Activation of the gate in the MLP."""
+    naming: Literal["nomic", "gte"]
+    """Of the tensors; GTE's layers have biases, Nomic's none."""
+    layer_norm_eps: _Positive = 1e-12
+    type_vocab_size: _Count = 2
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens that there are positions for."""
+        return self.max_position_embeddings
+
+
+ArchitectureConfig = BertConfig | DecoderConfig | Gemma3Config | ModernBertConfig | RotaryBertConfig
 
 
 class TensorInfo(msgspec.Struct, frozen=True):

@@ -17,12 +17,14 @@ from hotbed.core.errors import invalid
 _ANCHOR: dict[FamilyName, str] = {
     "bert": "embeddings.word_embeddings.weight",
     "modernbert": "embeddings.tok_embeddings.weight",
+    "rotary_bert": "embeddings.word_embeddings.weight",
     "decoder": "embed_tokens.weight",
     "gemma3": "embed_tokens.weight",
 }
 _BODY: dict[FamilyName, tuple[str, ...]] = {
     "bert": ("embeddings.", "encoder."),
     "modernbert": ("embeddings.", "layers.", "final_norm."),
+    "rotary_bert": ("embeddings.", "emb_ln.", "encoder."),
     "decoder": ("embed_tokens.", "layers.", "norm."),
     "gemma3": ("embed_tokens.", "layers.", "norm."),
 }

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.batch import PackedBatch
-from hotbed.rose.models import bert, decoder, gemma3, modernbert
+from hotbed.rose.models import bert, decoder, gemma3, modernbert, rotary_bert
 from hotbed.rose.weights import WeightMap
 
 
@@ -42,4 +42,5 @@ FAMILIES: dict[str, Family] = {
     "decoder": Family(decoder.weight_map, decoder.attention_specs, decoder.build),
     "gemma3": Family(gemma3.weight_map, gemma3.attention_specs, gemma3.build),
     "modernbert": Family(modernbert.weight_map, modernbert.attention_specs, modernbert.build),
+    "rotary_bert": Family(rotary_bert.weight_map, rotary_bert.attention_specs, rotary_bert.build),
 }

@@ -22,6 +22,8 @@ EXAMPLES = {
     "xlm-roberta": "bge-m3 (dense), multilingual-e5, arctic-embed-l-v2.0",
     "camembert": "sentence-camembert",
     "modernbert": "gte-modernbert, ettin, modernbert-embed",
+    "nomic_bert": "nomic-embed-text v1 and v1.5, arctic-embed-m-long",
+    "gte": "arctic-embed-m-v2.0",
     "gemma3_text": "EmbeddingGemma",
     "llama": "embedders on a Llama backbone without scaled rotation",
     "mistral": "e5-mistral, SFR-Embedding-Mistral, Linq-Embed-Mistral",

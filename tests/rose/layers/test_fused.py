@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from hotbed.checkpoint.records import BertConfig, DecoderConfig, Gemma3Config, ModernBertConfig
+from hotbed.checkpoint.records import (
+    BertConfig,
+    DecoderConfig,
+    Gemma3Config,
+    ModernBertConfig,
+    RotaryBertConfig,
+)
 from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.attention.sdpa import SdpaBackend
@@ -58,6 +64,17 @@ GEMMA3 = Gemma3Config(
     window=2,
     is_local=(True, False),
     is_causal=False,
+)
+NOMIC = RotaryBertConfig(
+    vocab_size=60,
+    hidden_size=WIDTH,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=INNER,
+    max_position_embeddings=64,
+    rope_theta=1000.0,
+    gate="silu",
+    naming="nomic",
 )
 QWEN3 = DecoderConfig(
     vocab_size=50,
@@ -247,6 +264,8 @@ MODELS = {
     "bert": ("bert", BERT),
     "modernbert": ("modernbert", MODERNBERT),
     "gemma3": ("gemma3", GEMMA3),
+    "nomic": ("rotary_bert", NOMIC),
+    "gte": ("rotary_bert", msgspec.structs.replace(NOMIC, naming="gte", gate="gelu")),
     "bert relu": ("bert", msgspec.structs.replace(BERT, hidden_act="relu")),
 }
 

@@ -72,14 +72,20 @@ class LinearThenNorm:
 
     Args:
         weight: of the linear layer, [out, in].
-        bias: of the linear layer, [out].
+        bias: of the linear layer, [out], or None.
         norm_weight: [out].
         norm_bias: [out].
         eps: of the norm.
     """
 
     def __init__(
-        self, weight: Tensor, bias: Tensor, *, norm_weight: Tensor, norm_bias: Tensor, eps: float
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        *,
+        norm_weight: Tensor,
+        norm_bias: Tensor,
+        eps: float,
     ) -> None:
         self._kernels = kernels_for(weight)
         self._bias, self._norm_weight, self._norm_bias = bias, norm_weight, norm_bias
