@@ -124,6 +124,18 @@ GTE = BERT | {
     "max_position_embeddings": 8192,
     "type_vocab_size": 1,
 }
+DISTILBERT: dict[str, Any] = {
+    "architectures": ["DistilBertModel"],
+    "model_type": "distilbert",
+    "activation": "gelu",
+    "dim": 768,
+    "hidden_dim": 3072,
+    "max_position_embeddings": 512,
+    "n_heads": 12,
+    "n_layers": 6,
+    "sinusoidal_pos_embds": False,
+    "vocab_size": 30522,
+}
 REMOVED = object()
 
 
@@ -243,6 +255,10 @@ def test_rope_theta_wherever_it_stands(tmp_path: Path, rope: dict[str, object]) 
         (BERT, {"model_type": "mpnet"}, ['"mpnet"', '"bert"', '"qwen3"', "pplx"]),
         (BERT, {"model_type": REMOVED}, ["model_type", '"bert"']),
         (BERT, {"model_type": ["bert"]}, ["model_type"]),
+        (DISTILBERT, {"activation": "silu"}, ["activation", '"silu"', '"relu"']),
+        (DISTILBERT, {"n_heads": 7}, ["dim (768)", "n_heads (7)"]),
+        (DISTILBERT, {"dim": REMOVED}, ["hidden_size"]),
+        (DISTILBERT, {"architectures": ["BertModel"]}, ['"DistilBertModel"']),
         (XLMR, {"pad_token_id": None}, ["pad_token_id is None"]),
         (XLMR, {"pad_token_id": -1}, ["pad_token_id is -1"]),
         (XLMR, {"max_position_embeddings": 2}, ["max_position_embeddings (2)", "(1)"]),

@@ -39,6 +39,11 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "xlm-roberta cls": (make_family, {"config": "xlm-roberta", "pooling": "cls"}),
     "xlm-roberta pad id 3": (make_family, {"config": "xlm-roberta", "pad_token_id": 3}),
     "camembert": (make_family, {"config": "camembert", "prefix": "roberta."}),
+    "distilbert": (make_family, {"config": "distilbert"}),
+    "distilbert prefix": (
+        make_family,
+        {"config": "distilbert", "prefix": "distilbert.", "pooling": "cls"},
+    ),
     "modernbert": (make_family, {"config": "modernbert", "prefix": "model."}),
     "modernbert cls": (make_family, {"config": "modernbert", "pooling": "cls"}),
     "qwen2 causal last": (make_family, BPE | {"config": "qwen2", "pooling": "last"}),

@@ -57,6 +57,16 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "roberta": _ROBERTA | {"model_type": "roberta"},
     "xlm-roberta": _ROBERTA | {"model_type": "xlm-roberta"},
     "camembert": _ROBERTA | {"model_type": "camembert"},
+    "distilbert": {
+        "model_type": "distilbert",
+        "dim": 128,
+        "n_layers": 3,
+        "n_heads": 2,
+        "hidden_dim": 192,
+        "max_position_embeddings": 96,
+        "activation": "gelu",
+        "sinusoidal_pos_embds": False,
+    },
     # As old files have it; newer ones have rope_parameters and layer_types.
     "modernbert": _ENCODER
     | {
@@ -147,7 +157,7 @@ def make_family(
     write_tensors(folder, tensors, dtype="float32", sharded=sharded, prefix=prefix)
     write_sentence_transformers(
         folder,
-        hidden=values["hidden_size"],
+        hidden=values.get("hidden_size") or values["dim"],
         pooling=pooling,
         normalize=normalize,
         max_seq_length=max_seq_length,

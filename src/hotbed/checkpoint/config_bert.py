@@ -1,4 +1,4 @@
-"""config.json of BERT and its relatives: RoBERTa, XLM-R, CamemBERT."""
+"""config.json of BERT and its relatives: RoBERTa, XLM-R, CamemBERT, DistilBERT."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from hotbed.checkpoint.records import BertConfig
 from hotbed.core.errors import invalid
 
 BERT_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+_DISTILBERT_NAMES = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+    "hidden_act": "activation",
+}
 _DEFAULT_ROBERTA_PAD_ID = 1  # transformers' RobertaConfig
 
 
@@ -29,6 +36,19 @@ def read_roberta(fields: Fields, name: str) -> Architecture:
             param="pad_token_id",
         )
     return _read(fields, name, position_offset=pad_id + 1)
+
+
+def read_distilbert(fields: Fields, name: str) -> Architecture:
+    """DistilBERT: BERT with other names, and without token types."""
+    fields.require("sinusoidal_pos_embds", False, True)  # only how the table was made at first
+    fields.require("activation", *BERT_ACTIVATIONS)
+    values = fields.values
+    renamed = {new: values[old] for new, old in _DISTILBERT_NAMES.items() if old in values}
+    config = Fields(fields.path, values | renamed).convert(
+        BertConfig, type_vocab_size=1, naming="distilbert"
+    )
+    fields.divisible("dim", "n_heads")
+    return Architecture(family="bert", name=name, config=config)
 
 
 def _read(fields: Fields, name: str, *, position_offset: int) -> Architecture:

@@ -30,7 +30,7 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of a BERT encoder's config.json that the model uses; RoBERTa and XLM-R included."""
+    """Fields of a BERT encoder's config.json that the model uses; with its relatives."""
 
     vocab_size: _Count
     hidden_size: _Count
@@ -43,6 +43,8 @@ class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
     hidden_act: str = "gelu"
     position_offset: int = 0
     """Row of the position table that a sequence's first token takes."""
+    naming: Literal["bert", "distilbert"] = "bert"
+    """Of the tensors; DistilBERT has no token types either."""
 
     @property
     def head_dim(self) -> int:

@@ -22,7 +22,7 @@ _ANCHOR: dict[FamilyName, str] = {
     "gemma3": "embed_tokens.weight",
 }
 _BODY: dict[FamilyName, tuple[str, ...]] = {
-    "bert": ("embeddings.", "encoder."),
+    "bert": ("embeddings.", "encoder.", "transformer."),
     "modernbert": ("embeddings.", "layers.", "final_norm."),
     "rotary_bert": ("embeddings.", "emb_ln.", "encoder."),
     "decoder": ("embed_tokens.", "layers.", "norm."),

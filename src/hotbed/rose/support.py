@@ -21,6 +21,7 @@ EXAMPLES = {
     "roberta": "all-distilroberta, all-roberta-large",
     "xlm-roberta": "bge-m3 (dense), multilingual-e5, arctic-embed-l-v2.0",
     "camembert": "sentence-camembert",
+    "distilbert": "msmarco-distilbert, multi-qa-distilbert, distiluse",
     "modernbert": "gte-modernbert, ettin, modernbert-embed",
     "nomic_bert": "nomic-embed-text v1 and v1.5, arctic-embed-m-long",
     "gte": "arctic-embed-m-v2.0",

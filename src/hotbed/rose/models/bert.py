@@ -1,10 +1,11 @@
-"""BERT, RoBERTa, XLM-R: a bidirectional encoder with learned positions and post-layer norms.
+"""BERT, RoBERTa, XLM-R, DistilBERT: a bidirectional encoder, learned positions, post-layer norms.
 
     h = LayerNorm(word + position + segment 0)
     for each layer:  h = LayerNorm(h + attention(h));  h = LayerNorm(h + W2 gelu(W1 h))
 
-RoBERTa and XLM-R differ only in where positions start. Sources: Devlin et al. 2018, arXiv
-1810.04805; Liu et al. 2019, arXiv 1907.11692; Conneau et al. 2019, arXiv 1911.02116.
+RoBERTa and XLM-R differ in where positions start, DistilBERT in names and in having no segments.
+Sources: Devlin et al. 2018, arXiv 1810.04805; Liu et al. 2019, arXiv 1907.11692; Conneau et al.
+2019, arXiv 1911.02116; Sanh et al. 2019, arXiv 1910.01108.
 Legend: T tokens, D hidden, F mlp dim.
 """
 
@@ -23,7 +24,6 @@ from hotbed.rose.layers.linear import Activation, Linear
 from hotbed.rose.layers.mlp import Mlp
 from hotbed.rose.layers.norm import LinearThenNorm
 from hotbed.rose.layers.short_encoder import ShortLayer, ShortSettings, short_encoder
-from hotbed.rose.weights import Parameter, WeightMap, linear
 
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
@@ -31,13 +31,6 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
-_UNUSED = (
-    r"embeddings\.position_ids",
-    r"embeddings\.token_type_ids",
-    r"pooler\..*",
-    r"cls\..*",
-    r"lm_head\..*",
-)
 
 
 def attention_spec(config: BertConfig) -> AttentionSpec:
@@ -51,37 +44,6 @@ def attention_spec(config: BertConfig) -> AttentionSpec:
 def attention_specs(config: BertConfig) -> tuple[AttentionSpec, ...]:
     """Registry entry: all layers are of one kind."""
     return (attention_spec(config),)
-
-
-def weight_map(config: BertConfig) -> WeightMap:
-    """Parameters by name and the stored tensors they come from."""
-    d, f = config.hidden_size, config.intermediate_size
-    parameters = {
-        "word": Parameter(("embeddings.word_embeddings.weight",), (config.vocab_size, d)),
-        "position": Parameter(
-            ("embeddings.position_embeddings.weight",), (config.max_position_embeddings, d)
-        ),
-        "segment": Parameter(
-            ("embeddings.token_type_embeddings.weight",), (config.type_vocab_size, d)
-        ),
-        **_norm("embedding_norm", "embeddings.LayerNorm", d),
-    }
-    for i in range(config.num_hidden_layers):
-        stored, made = f"encoder.layer.{i}", f"layers.{i}"
-        qkv = tuple(f"{stored}.attention.self.{part}" for part in ("query", "key", "value"))
-        parameters |= linear(f"{made}.qkv", qkv, (3 * d, d), bias=True)
-        parameters |= linear(
-            f"{made}.out", (f"{stored}.attention.output.dense",), (d, d), bias=True
-        )
-        parameters |= _norm(f"{made}.attention_norm", f"{stored}.attention.output.LayerNorm", d)
-        parameters |= linear(f"{made}.up", (f"{stored}.intermediate.dense",), (f, d), bias=True)
-        parameters |= linear(f"{made}.down", (f"{stored}.output.dense",), (d, f), bias=True)
-        parameters |= _norm(f"{made}.mlp_norm", f"{stored}.output.LayerNorm", d)
-    return WeightMap(parameters, _UNUSED)
-
-
-def _norm(name: str, source: str, d: int) -> dict[str, Parameter]:
-    return {f"{name}.{part}": Parameter((f"{source}.{part}",), (d,)) for part in ("weight", "bias")}
 
 
 class BertLayer:
@@ -140,8 +102,7 @@ class Bert:
         norm_weight, norm_bias = _pair(weights, "embedding_norm")
         self._embedding = NormedEmbedding(
             self._word,
-            # One text a sequence, so every token is in segment 0: its row joins the positions'.
-            weights["position"][config.position_offset :] + weights["segment"][0],
+            _positions(config, weights),
             norm_weight=norm_weight,
             norm_bias=norm_bias,
             eps=config.layer_norm_eps,
@@ -172,6 +133,14 @@ class Bert:
         for layer in self._layers:
             x_TD = layer(x_TD, plan)
         return x_TD
+
+
+def _positions(config: BertConfig, weights: dict[str, Tensor]) -> Tensor:
+    """Rows of the positions in use. One text a sequence, so all tokens are in segment 0: its row
+    joins them. DistilBERT has no segments.
+    """
+    positions = weights["position"][config.position_offset :]
+    return positions + weights["segment"][0] if "segment" in weights else positions
 
 
 def _short_layer(weights: dict[str, Tensor], name: str) -> ShortLayer:
