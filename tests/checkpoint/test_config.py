@@ -124,6 +124,12 @@ GTE = BERT | {
     "max_position_embeddings": 8192,
     "type_vocab_size": 1,
 }
+MPNET = BERT | {
+    "architectures": ["MPNetModel"],
+    "model_type": "mpnet",
+    "max_position_embeddings": 514,
+    "relative_attention_num_buckets": 32,
+}
 DISTILBERT: dict[str, Any] = {
     "architectures": ["DistilBertModel"],
     "model_type": "distilbert",
@@ -252,13 +258,16 @@ def test_rope_theta_wherever_it_stands(tmp_path: Path, rope: dict[str, object]) 
         (BERT, {"hidden_size": "384"}, ["hidden_size", "int"]),
         (BERT, {"vocab_size": 0}, ["vocab_size", ">= 1"]),
         (BERT, {"layer_norm_eps": 0}, ["layer_norm_eps"]),
-        (BERT, {"model_type": "mpnet"}, ['"mpnet"', '"bert"', '"qwen3"', "pplx"]),
+        (BERT, {"model_type": "deberta-v2"}, ['"deberta-v2"', '"bert"', '"qwen3"', "pplx"]),
         (BERT, {"model_type": REMOVED}, ["model_type", '"bert"']),
         (BERT, {"model_type": ["bert"]}, ["model_type"]),
         (DISTILBERT, {"activation": "silu"}, ["activation", '"silu"', '"relu"']),
         (DISTILBERT, {"n_heads": 7}, ["dim (768)", "n_heads (7)"]),
         (DISTILBERT, {"dim": REMOVED}, ["hidden_size"]),
         (DISTILBERT, {"architectures": ["BertModel"]}, ['"DistilBertModel"']),
+        (MPNET, {"hidden_act": "relu"}, ['"relu"', '"gelu"']),
+        (MPNET, {"relative_attention_num_buckets": 3}, ["relative_attention_num_buckets"]),
+        (MPNET, {"max_position_embeddings": 2}, ["max_position_embeddings"]),
         (XLMR, {"pad_token_id": None}, ["pad_token_id is None"]),
         (XLMR, {"pad_token_id": -1}, ["pad_token_id is -1"]),
         (XLMR, {"max_position_embeddings": 2}, ["max_position_embeddings (2)", "(1)"]),

@@ -44,6 +44,8 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
         make_family,
         {"config": "distilbert", "prefix": "distilbert.", "pooling": "cls"},
     ),
+    "mpnet": (make_family, {"config": "mpnet"}),
+    "mpnet prefix": (make_family, {"config": "mpnet", "prefix": "mpnet.", "pooling": "cls"}),
     "modernbert": (make_family, {"config": "modernbert", "prefix": "model."}),
     "modernbert cls": (make_family, {"config": "modernbert", "pooling": "cls"}),
     "qwen2 causal last": (make_family, BPE | {"config": "qwen2", "pooling": "last"}),

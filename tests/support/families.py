@@ -57,6 +57,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "roberta": _ROBERTA | {"model_type": "roberta"},
     "xlm-roberta": _ROBERTA | {"model_type": "xlm-roberta"},
     "camembert": _ROBERTA | {"model_type": "camembert"},
+    "mpnet": _ENCODER | {"model_type": "mpnet", "max_position_embeddings": 162},
     "distilbert": {
         "model_type": "distilbert",
         "dim": 128,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hotbed.checkpoint.config_bert import read_bert, read_distilbert, read_roberta
+from hotbed.checkpoint.config_bert import read_bert, read_distilbert, read_mpnet, read_roberta
 from hotbed.checkpoint.config_decoder import (
     PPLX_CLASS,
     read_llama,
@@ -46,6 +46,7 @@ MODEL_TYPES: dict[str, ModelType] = {
     "xlm-roberta": ModelType("bert", ("XLMRobertaModel", "XLMRobertaForMaskedLM"), read_roberta),
     "camembert": ModelType("bert", ("CamembertModel", "CamembertForMaskedLM"), read_roberta),
     "distilbert": ModelType("bert", ("DistilBertModel", "DistilBertForMaskedLM"), read_distilbert),
+    "mpnet": ModelType("mpnet", ("MPNetModel", "MPNetForMaskedLM"), read_mpnet),
     "modernbert": ModelType(
         "modernbert", ("ModernBertModel", "ModernBertForMaskedLM"), read_modernbert
     ),

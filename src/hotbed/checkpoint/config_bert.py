@@ -1,9 +1,9 @@
-"""config.json of BERT and its relatives: RoBERTa, XLM-R, CamemBERT, DistilBERT."""
+"""config.json of BERT and its relatives: RoBERTa, XLM-R, CamemBERT, DistilBERT, MPNet."""
 
 from __future__ import annotations
 
 from hotbed.checkpoint.config_fields import Architecture, Fields
-from hotbed.checkpoint.records import BertConfig
+from hotbed.checkpoint.records import BertConfig, MpnetConfig
 from hotbed.core.errors import invalid
 
 BERT_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
@@ -49,6 +49,14 @@ def read_distilbert(fields: Fields, name: str) -> Architecture:
     )
     fields.divisible("dim", "n_heads")
     return Architecture(family="bert", name=name, config=config)
+
+
+def read_mpnet(fields: Fields, name: str) -> Architecture:
+    """MPNet: BERT with a bias for distances."""
+    fields.require("hidden_act", "gelu")
+    config = fields.convert(MpnetConfig)
+    fields.divisible("hidden_size", "num_attention_heads")
+    return Architecture(family="mpnet", name=name, config=config)
 
 
 def _read(fields: Fields, name: str, *, position_offset: int) -> Architecture:

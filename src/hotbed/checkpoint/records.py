@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-FamilyName = Literal["bert", "decoder", "gemma3", "modernbert", "rotary_bert"]
+FamilyName = Literal["bert", "decoder", "gemma3", "modernbert", "mpnet", "rotary_bert"]
 Pooling = Literal["mean", "cls", "last"]
 Quantizer = Literal["none", "pplx"]
 """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
@@ -146,6 +146,33 @@ class Gemma3Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_position_embeddings
 
 
+class MpnetConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of MPNet's config.json that the model uses."""
+
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    intermediate_size: _Count
+    max_position_embeddings: Annotated[int, msgspec.Meta(ge=3, le=2**31 - 1)]
+    relative_attention_num_buckets: Annotated[int, msgspec.Meta(ge=4, multiple_of=4)] = 32
+    layer_norm_eps: _Positive = 1e-12
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def position_offset(self) -> int:
+        """Row of the position table that a sequence's first token takes, whatever the pad id."""
+        return 2
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens that there are positions for."""
+        return self.max_position_embeddings - self.position_offset
+
+
 class RotaryBertConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of config.json of Nomic's and GTE's BERT, and what follows from them."""
 
@@ -174,7 +201,9 @@ class RotaryBertConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_position_embeddings
 
 
-ArchitectureConfig = BertConfig | DecoderConfig | Gemma3Config | ModernBertConfig | RotaryBertConfig
+ArchitectureConfig = (
+    BertConfig | DecoderConfig | Gemma3Config | ModernBertConfig | MpnetConfig | RotaryBertConfig
+)
 
 
 class TensorInfo(msgspec.Struct, frozen=True):

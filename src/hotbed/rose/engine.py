@@ -11,6 +11,7 @@ import torch
 
 from hotbed.checkpoint.fingerprint import fingerprint
 from hotbed.checkpoint.records import Checkpoint
+from hotbed.core.errors import invalid
 from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
@@ -78,9 +79,15 @@ class RoseEngine:
         torch_device = resolve_device(device)
         torch_dtype = resolve_dtype(dtype, torch_device)
         family = FAMILIES[checkpoint.family]
+        specs = family.attention_specs(checkpoint.config)
+        if not specs and attention.name != "auto":
+            raise invalid(
+                f"attention backend {attention.name!r} cannot run this model: it has a position"
+                " bias, which no backend takes; supported: auto"
+            )
         backends = [
             select_backend(spec, torch_device, settings=attention, dtype=torch_dtype)
-            for spec in family.attention_specs(checkpoint.config)
+            for spec in specs
         ]
 
         @torch.inference_mode()

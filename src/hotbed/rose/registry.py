@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.batch import PackedBatch
-from hotbed.rose.models import bert, bert_weights, decoder, gemma3, modernbert, rotary_bert
+from hotbed.rose.models import bert, bert_weights, decoder, gemma3, modernbert, mpnet, rotary_bert
 from hotbed.rose.weights import WeightMap
 
 
@@ -28,7 +28,8 @@ class Family:
 
     Attributes:
         weight_map: parameters by name, and the stored tensors they come from.
-        attention_specs: what each kind of attention layer asks of its backend; one kind or two.
+        attention_specs: what each kind of attention layer asks of its backend; one kind or two,
+            or none if the model brings its own.
         build: from config, parameters and a backend for each kind.
     """
 
@@ -42,5 +43,6 @@ FAMILIES: dict[str, Family] = {
     "decoder": Family(decoder.weight_map, decoder.attention_specs, decoder.build),
     "gemma3": Family(gemma3.weight_map, gemma3.attention_specs, gemma3.build),
     "modernbert": Family(modernbert.weight_map, modernbert.attention_specs, modernbert.build),
+    "mpnet": Family(mpnet.weight_map, mpnet.attention_specs, mpnet.build),
     "rotary_bert": Family(rotary_bert.weight_map, rotary_bert.attention_specs, rotary_bert.build),
 }

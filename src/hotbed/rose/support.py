@@ -22,6 +22,7 @@ EXAMPLES = {
     "xlm-roberta": "bge-m3 (dense), multilingual-e5, arctic-embed-l-v2.0",
     "camembert": "sentence-camembert",
     "distilbert": "msmarco-distilbert, multi-qa-distilbert, distiluse",
+    "mpnet": "all-mpnet-base-v2, multi-qa-mpnet, paraphrase-mpnet",
     "modernbert": "gte-modernbert, ettin, modernbert-embed",
     "nomic_bert": "nomic-embed-text v1 and v1.5, arctic-embed-m-long",
     "gte": "arctic-embed-m-v2.0",

@@ -19,6 +19,7 @@ from hotbed.checkpoint.records import (
     DecoderConfig,
     Gemma3Config,
     ModernBertConfig,
+    MpnetConfig,
     RotaryBertConfig,
 )
 from hotbed.core.errors import ErrorCode, HotbedError
@@ -64,6 +65,14 @@ GEMMA3 = Gemma3Config(
     window=2,
     is_local=(True, False),
     is_causal=False,
+)
+MPNET = MpnetConfig(
+    vocab_size=60,
+    hidden_size=WIDTH,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=INNER,
+    max_position_embeddings=66,
 )
 NOMIC = RotaryBertConfig(
     vocab_size=60,
@@ -264,6 +273,7 @@ MODELS = {
     "bert": ("bert", BERT),
     "modernbert": ("modernbert", MODERNBERT),
     "gemma3": ("gemma3", GEMMA3),
+    "mpnet": ("mpnet", MPNET),
     "nomic": ("rotary_bert", NOMIC),
     "gte": ("rotary_bert", msgspec.structs.replace(NOMIC, naming="gte", gate="gelu")),
     "bert relu": ("bert", msgspec.structs.replace(BERT, hidden_act="relu")),

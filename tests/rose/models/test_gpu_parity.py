@@ -45,6 +45,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "qwen3 bidirectional mean": (make_qwen3, WIDE | {"causal": False}),
     "xlm-roberta": (make_family, {"config": "xlm-roberta"}),
     "distilbert": (make_family, {"config": "distilbert"}),
+    "mpnet": (make_family, {"config": "mpnet"}),
     "modernbert": (make_family, {"config": "modernbert"}),
     "nomic": (make_family, {"config": "nomic_bert"}),
     "gte": (make_family, {"config": "gte"}),
