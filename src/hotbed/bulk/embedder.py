@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
+from hotbed.bulk.windows import compute, compute_batch
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
-from hotbed.core.errors import ErrorCode, HotbedError, invalid, shift_input_index
+from hotbed.core.errors import HotbedError, invalid, shift_input_index
 from hotbed.core.model_info import ModelInfo
-from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
+from hotbed.core.output import OutputDtype, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.engine import RoseEngine
-from hotbed.rose.lazy_tensor import LazyTensor
 from hotbed.text.chunked import encode_chunks
 from hotbed.text.prompts import resolve_prompt
-from hotbed.text.split import split
 from hotbed.text.tokenizer import EncodeOptions, Tokenizer
-
-# Texts tokenised and sorted by length at a time: enough for full steps of near-equal lengths, and
-# a bound on what lies in memory besides the result.
-_WINDOW_TEXTS = 4096
-_STEPS_IN_FLIGHT = 2
-_PROGRESS_FROM_TEXTS = 1000
 
 
 class Embedder:
@@ -64,7 +51,7 @@ class Embedder:
         offline: bool | None = None,
         fast_tokenizers: Literal["auto", "off"] = "auto",
     ) -> None:
-        checkpoint = load_checkpoint(model, offline=offline)
+        checkpoint = load_checkpoint(model, offline=offline, task="embed")
         self._prompts = checkpoint.prompts
         self._engine = RoseEngine.load(
             checkpoint, device=device, dtype=dtype, num_threads=num_threads
@@ -134,15 +121,16 @@ class Embedder:
             truncate=truncate,
             truncation_side=truncation_side,
         )
-        result = np.empty(
-            (len(texts), spec.row_width(self.info.dimensions)), dtype=spec.dtype.numpy
+
+        def encode(start: int, stop: int) -> RaggedBatch:
+            try:
+                return self._tokenizer.encode(texts[start:stop], options).batch
+            except HotbedError as error:
+                raise shift_input_index(error, start) from None
+
+        return compute(
+            self._engine, len(texts), encode, spec, what="embedding", show_progress=show_progress
         )
-        if show_progress is None:
-            show_progress = len(texts) >= _PROGRESS_FROM_TEXTS and sys.stderr.isatty()
-        with _progress(len(texts), shown=show_progress) as advance:
-            for start, batch in self._tokenized(texts, options):
-                self._embed_batch(batch, start, spec, result[start:], advance)
-        return result
 
     def embed_chunks(
         self,
@@ -182,7 +170,7 @@ class Embedder:
         batch = encode_chunks(self._tokenizer, documents, prompt=prompt)
         shape = (batch.num_rows, spec.row_width(self.info.dimensions))
         result = np.empty(shape, dtype=spec.dtype.numpy)
-        self._embed_batch(batch, 0, spec, result, lambda num_sequences: None)
+        compute_batch(self._engine, batch, spec, into=result)
         return [result[slice(*batch.rows_of(i, i + 1))] for i in range(batch.num_sequences)]
 
     def _spec(self, dimensions: int | None, dtype: str, normalize: bool | None) -> OutputSpec:
@@ -197,68 +185,6 @@ class Embedder:
         if output_dtype.is_packed and (dimensions or native) % 8:
             raise invalid("dimensions must be a multiple of 8 for packed bits", "dimensions")
         return OutputSpec(dimensions or 0, output_dtype, normalize)
-
-    def _tokenized(
-        self, texts: Sequence[str], options: EncodeOptions
-    ) -> Iterator[tuple[int, RaggedBatch]]:
-        """(index of its first text, batch) a window; the next is tokenised while one computes."""
-
-        def encode(start: int) -> RaggedBatch:
-            window = texts[start : start + _WINDOW_TEXTS]
-            try:
-                return self._tokenizer.encode(window, options).batch
-            except HotbedError as error:
-                raise shift_input_index(error, start) from None
-
-        if len(texts) <= _WINDOW_TEXTS:  # nothing to overlap with
-            if texts:
-                yield 0, encode(0)
-            return
-        with ThreadPoolExecutor(1, thread_name_prefix="tokenize") as pool:
-            ahead = pool.submit(encode, 0)
-            for start in range(0, len(texts), _WINDOW_TEXTS):
-                batch = ahead.result()
-                if start + _WINDOW_TEXTS < len(texts):
-                    ahead = pool.submit(encode, start + _WINDOW_TEXTS)
-                yield start, batch
-
-    def _embed_batch(
-        self,
-        batch: RaggedBatch,
-        first_index: int,
-        spec: OutputSpec,
-        result: NDArray[Any],
-        advance: Callable[[int], None],
-    ) -> None:
-        """Write the batch's rows to the first rows of `result`, longest sequences first."""
-        order = np.argsort(-batch.lengths, kind="stable")
-        budget = self._engine.default_step_tokens
-        chunks = split(batch.lengths[order], max_tokens=budget, max_sequences=budget)
-        in_flight: deque[tuple[NDArray[np.intp], LazyTensor]] = deque()
-
-        def collect() -> None:
-            indexes, pending = in_flight.popleft()
-            done = pending.wait()
-            rows_of = _rows_of(batch, indexes)
-            if not done.finite.all():
-                bad = batch.sequence_of(int(rows_of[int(np.argmin(done.finite))]))
-                raise HotbedError(
-                    ErrorCode.INTERNAL,
-                    "the model gave a row that is not finite",
-                    param=f"input[{first_index + bad}]",
-                )
-            result[rows_of] = done.rows[0]
-            advance(len(indexes))
-
-        for start, stop in chunks:
-            indexes = order[start:stop]
-            step = batch.select(indexes)
-            segment = OutputSegment(0, step.num_rows, spec)
-            in_flight.append((indexes, self._engine.step(step, (segment,))))
-            if len(in_flight) == _STEPS_IN_FLIGHT:
-                collect()
-        while in_flight:
-            collect()
 
     def warm_up(self) -> None:
         """Build what texts of usual lengths need, so that the first calls are as fast as later."""
@@ -278,22 +204,3 @@ class Embedder:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _rows_of(batch: RaggedBatch, indexes: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The rows that the sequences of these indexes give, in this order."""
-    if batch.spans is None:
-        return indexes
-    return np.concatenate([np.arange(*batch.rows_of(int(i), int(i) + 1)) for i in indexes])
-
-
-@contextmanager
-def _progress(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """Yields a function that advances the bar by a number of texts."""
-    if not shown:
-        yield lambda num_texts: None
-        return
-    columns = ("[progress.description]{task.description}", BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
-        task = progress.add_task("embedding", total=total)
-        yield lambda num_texts: progress.advance(task, num_texts)

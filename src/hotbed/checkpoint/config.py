@@ -41,9 +41,19 @@ class ModelType(NamedTuple):
 
 
 MODEL_TYPES: dict[str, ModelType] = {
-    "bert": ModelType("bert", ("BertModel", "BertForMaskedLM"), read_bert),
-    "roberta": ModelType("bert", ("RobertaModel", "RobertaForMaskedLM"), read_roberta),
-    "xlm-roberta": ModelType("bert", ("XLMRobertaModel", "XLMRobertaForMaskedLM"), read_roberta),
+    "bert": ModelType(
+        "bert", ("BertModel", "BertForMaskedLM", "BertForSequenceClassification"), read_bert
+    ),
+    "roberta": ModelType(
+        "bert",
+        ("RobertaModel", "RobertaForMaskedLM", "RobertaForSequenceClassification"),
+        read_roberta,
+    ),
+    "xlm-roberta": ModelType(
+        "bert",
+        ("XLMRobertaModel", "XLMRobertaForMaskedLM", "XLMRobertaForSequenceClassification"),
+        read_roberta,
+    ),
     "camembert": ModelType("bert", ("CamembertModel", "CamembertForMaskedLM"), read_roberta),
     "distilbert": ModelType("bert", ("DistilBertModel", "DistilBertForMaskedLM"), read_distilbert),
     "mpnet": ModelType("mpnet", ("MPNetModel", "MPNetForMaskedLM"), read_mpnet),
@@ -58,7 +68,11 @@ MODEL_TYPES: dict[str, ModelType] = {
     "llama": ModelType("decoder", ("LlamaModel", "LlamaForCausalLM"), read_llama),
     "mistral": ModelType("decoder", ("MistralModel", "MistralForCausalLM"), read_mistral),
     "qwen2": ModelType("decoder", ("Qwen2Model", "Qwen2ForCausalLM"), read_qwen2),
-    "qwen3": ModelType("decoder", ("Qwen3Model", "Qwen3ForCausalLM", PPLX_CLASS), read_qwen3),
+    "qwen3": ModelType(
+        "decoder",
+        ("Qwen3Model", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification", PPLX_CLASS),
+        read_qwen3,
+    ),
     "bidirectional_pplx_qwen3": ModelType("decoder", (PPLX_CLASS,), read_pplx),
 }
 """By ``model_type``; the first class is meant where config.json names none."""

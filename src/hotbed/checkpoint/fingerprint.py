@@ -18,7 +18,7 @@ NUM_HEX_DIGITS = 16
 
 
 def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:
-    """16 hex digits of SHA-256 over weights, configuration, pooling, quantiser, limit and dtype.
+    """16 hex digits of SHA-256 over weights, configuration, pooling or head, limit and dtype.
 
     Depends on what the files hold, not on where they lie or what they are called; reads every byte
     of the weights, with the GIL released.
@@ -46,6 +46,8 @@ def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:
             (module.activation, [_digest(file) for file in _files(module.tensors)])
             for module in checkpoint.dense
         ]
+    if checkpoint.head is not None:
+        recipe["head"] = checkpoint.head
     encoded = msgspec.json.encode(recipe, order="deterministic")
     return hashlib.sha256(encoded).hexdigest()[:NUM_HEX_DIGITS]
 

@@ -1,4 +1,4 @@
-"""modules.json: the chain of sentence-transformers modules that makes the vectors.
+"""modules.json: the chain of sentence-transformers modules that makes the vectors or scores.
 
 Every module is run or refused. A module that is left out silently gives vectors that look right and
 have nothing to do with the model's (a Dense layer's absence: cosine near 0).
@@ -16,7 +16,12 @@ from hotbed.core.errors import invalid
 
 MODULES_FILE = "modules.json"
 SUPPORTED_MODULES = ("Transformer", "Pooling", "Dense", "Normalize", "FlexibleQuantizer")
-_CHAIN = re.compile(r"Transformer Pooling( Dense)*( Normalize)?( FlexibleQuantizer)?")
+"""Of an embedder, in their order."""
+_KNOWN = (*SUPPORTED_MODULES, "LogitScore")
+# CrossEncoder: the transformer holds the head itself, or gives a language model's logits.
+_CHAIN = re.compile(
+    r"Transformer( LogitScore)?|Transformer Pooling( Dense)*( Normalize)?( FlexibleQuantizer)?"
+)
 
 
 class Module(msgspec.Struct, frozen=True):
@@ -32,7 +37,8 @@ def read_modules(folder: ModelFolder) -> tuple[Module, ...] | None:
 
     Raises:
         HotbedError: INVALID_INPUT naming the module type that is not supported, or the chain if
-            its order is not Transformer, Pooling[, Dense …][, Normalize][, FlexibleQuantizer].
+            its order is not Transformer, Pooling[, Dense …][, Normalize][, FlexibleQuantizer] or
+            Transformer[, LogitScore].
     """
     if not folder.has(MODULES_FILE):
         return None
@@ -46,17 +52,18 @@ def read_modules(folder: ModelFolder) -> tuple[Module, ...] | None:
         Module(kind=e["type"].rsplit(".", 1)[-1], type=e["type"], path=e["path"]) for e in entries
     )
     for module in modules:
-        if module.kind not in SUPPORTED_MODULES:
+        if module.kind not in _KNOWN:
             raise invalid(
                 f"{path}: module type {module.type!r} is not supported, and leaving it out would"
-                f" give other vectors; supported: {', '.join(SUPPORTED_MODULES)}",
+                f" give other vectors; supported: {', '.join(_KNOWN)}",
                 param=MODULES_FILE,
             )
     kinds = tuple(module.kind for module in modules)
     if not _CHAIN.fullmatch(" ".join(kinds)):
         raise invalid(
             f"{path}: the modules are {' -> '.join(kinds) or 'none'}; supported:"
-            " Transformer -> Pooling [-> Dense ...] [-> Normalize] [-> FlexibleQuantizer]",
+            " Transformer -> Pooling [-> Dense ...] [-> Normalize] [-> FlexibleQuantizer], and for"
+            " a CrossEncoder Transformer [-> LogitScore]",
             param=MODULES_FILE,
         )
     return modules

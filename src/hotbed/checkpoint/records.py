@@ -12,10 +12,19 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from hotbed.core.model_info import Activation, Task
+
 FamilyName = Literal["bert", "decoder", "gemma3", "modernbert", "mpnet", "rotary_bert"]
 Pooling = Literal["mean", "cls", "last"]
 Quantizer = Literal["none", "pplx"]
 """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
+HeadKind = Literal["pooler", "first_token", "last_token", "yes_no"]
+"""``pooler``: BERT's, dense and tanh on the first token, then the classifier. ``first_token``:
+RoBERTa's, the same under other names. ``last_token``: one matrix without a bias. ``yes_no``: the
+logit of "yes" less that of "no" at the last token."""
+PairForm = Literal["tokenizer", "qwen3_reranker"]
+"""``tokenizer``: query and document as the tokenizer joins two texts. ``qwen3_reranker``: in
+Qwen3-Reranker's chat template."""
 DenseActivation = Literal["none", "tanh", "relu", "gelu"]
 DENSE_ACTIVATIONS: dict[str, DenseActivation] = {
     "Identity": "none",
@@ -233,6 +242,24 @@ class DenseModule(msgspec.Struct, frozen=True, kw_only=True):
     """``linear.weight`` and, if there is one, ``linear.bias``; empty without the weights."""
 
 
+class ScoreHead(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model that scores turns states into scores, and texts into its sequences."""
+
+    kind: HeadKind
+    labels: tuple[str, ...]
+    """In the order of a row."""
+    activation: Activation
+    yes_no_tokens: tuple[int, int] | None = None
+    """Ids of "yes" and "no"; of kind ``yes_no`` alone."""
+    tied: bool = False
+    """Whether the output matrix is the embedding's; matters to kind ``yes_no`` alone."""
+    token_types: Literal[1, 2] = 1
+    """2 if the model tells the second text of a pair from the first by a token type."""
+    pair_form: PairForm = "tokenizer"
+    instruction: str | None = None
+    """The files' own instruction for the template; None: the template's default."""
+
+
 class Prompts(msgspec.Struct, frozen=True, kw_only=True):
     """Named input prefixes, from config_sentence_transformers.json."""
 
@@ -280,8 +307,16 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The model's own recipe for int8 rows."""
     dense: tuple[DenseModule, ...] = ()
     """Linear layers that the pooled row goes through, in order."""
+    head: ScoreHead | None = None
+    """Of a model that scores; None: it embeds."""
 
     @property
     def dimensions(self) -> int:
-        """Width of a row."""
+        """Width of a row; of a model that scores, its labels."""
+        if self.head is not None:
+            return len(self.head.labels)
         return self.dense[-1].out_features if self.dense else self.config.hidden_size
+
+    @property
+    def task(self) -> Task:
+        return "embed" if self.head is None else "score"

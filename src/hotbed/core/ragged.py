@@ -7,7 +7,7 @@ Legend: T tokens in all, S sequences, R rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +80,10 @@ class RaggedBatch:
         cu_seqlens: int32 [S + 1], starts at 0, never decreases, ends at T; sequence i is
             ``token_ids[cu_seqlens[i]:cu_seqlens[i + 1]]``.
         spans: what gets a row; None for one row a sequence, pooled the model's way.
+        pair_starts: int32 [S], or None. Sequence i holds two texts, and its tokens from
+            ``pair_starts[i]`` on (counted from its start; its length: there are none) belong to
+            the second, for models with a token type for it. None: no sequence has a second text,
+            or the model makes no difference.
 
     The arrays are not copied: who builds the batch promises not to write to them afterwards.
 
@@ -90,6 +94,7 @@ class RaggedBatch:
     token_ids: Int32Array
     cu_seqlens: Int32Array
     spans: Spans | None = None
+    pair_starts: Int32Array | None = None
 
     def __post_init__(self) -> None:
         ids, cu = self.token_ids, self.cu_seqlens
@@ -104,6 +109,13 @@ class RaggedBatch:
             )
         if self.spans is not None:
             self.spans.check(self.lengths)
+        starts = self.pair_starts
+        if starts is None:
+            return
+        if starts.dtype != np.int32 or starts.shape != (len(cu) - 1,):
+            raise ValueError(f"pair_starts must be int32 [S], got {starts.dtype} {starts.shape}")
+        if bool(((starts < 0) | (starts > cu[1:] - cu[:-1])).any()):
+            raise ValueError("pair_starts must be 0 to the sequence's number of tokens")
 
     @property
     def num_sequences(self) -> int:
@@ -147,24 +159,33 @@ class RaggedBatch:
     def slice(self, start: int, stop: int) -> RaggedBatch:
         """Sequences start to stop (exclusive) as a batch that shares the token memory."""
         cu = self.cu_seqlens[start : stop + 1]
+        starts = None if self.pair_starts is None else self.pair_starts[start:stop]
         spans = None
         if self.spans is not None:
             cu_spans = self.spans.cu_spans[start : stop + 1]
             spans = Spans(self.spans.bounds[cu_spans[0] : cu_spans[-1]], cu_spans - cu_spans[0])
-        return RaggedBatch(self.token_ids[cu[0] : cu[-1]], cu - cu[0], spans=spans)
+        ids = self.token_ids[cu[0] : cu[-1]]
+        return RaggedBatch(ids, cu - cu[0], spans=spans, pair_starts=starts)
 
     def select(self, indexes: Sequence[int] | NDArray[np.intp]) -> RaggedBatch:
         """The sequences of these indexes, in this order, as a batch of its own."""
-        if self.spans is None:
-            return RaggedBatch.from_sequences(self.sequence(int(i)) for i in indexes)
-        return RaggedBatch.concatenate([self.slice(int(i), int(i) + 1) for i in indexes])
+        if self.spans is not None:
+            return RaggedBatch.concatenate([self.slice(int(i), int(i) + 1) for i in indexes])
+        made = RaggedBatch.from_sequences(self.sequence(int(i)) for i in indexes)
+        if self.pair_starts is None:
+            return made
+        return RaggedBatch(
+            made.token_ids, made.cu_seqlens, pair_starts=self.pair_starts[np.asarray(indexes)]
+        )
 
     @staticmethod
-    def from_lengths(token_ids: Int32Array, lengths: Int32Array) -> RaggedBatch:
-        """Batch from flat ids [T] and lengths [S] whose sum is T."""
+    def from_lengths(
+        token_ids: Int32Array, lengths: Int32Array, pair_starts: Int32Array | None = None
+    ) -> RaggedBatch:
+        """Batch from flat ids [T], lengths [S] whose sum is T, and the second texts' starts [S]."""
         cu = np.zeros(len(lengths) + 1, dtype=np.int32)
         np.cumsum(lengths, out=cu[1:])
-        return RaggedBatch(token_ids, cu)
+        return RaggedBatch(token_ids, cu, pair_starts=pair_starts)
 
     @staticmethod
     def from_sequences(sequences: Iterable[Sequence[int] | Int32Array]) -> RaggedBatch:
@@ -184,11 +205,18 @@ class RaggedBatch:
             return batches[0]
         ids = np.concatenate([b.token_ids for b in batches])
         lengths = np.concatenate([b.lengths for b in batches])
-        whole = RaggedBatch.from_lengths(ids, lengths)
+        whole = RaggedBatch.from_lengths(ids, lengths, join_pair_starts(batches))
         if all(b.spans is None for b in batches):
             return whole
         parts = [Spans.whole(b.lengths) if b.spans is None else b.spans for b in batches]
         cu_spans = np.zeros(len(lengths) + 1, dtype=np.int32)
         np.cumsum(np.concatenate([part.counts for part in parts]), out=cu_spans[1:])
-        bounds = np.concatenate([part.bounds for part in parts])
-        return RaggedBatch(whole.token_ids, whole.cu_seqlens, spans=Spans(bounds, cu_spans))
+        spans = Spans(np.concatenate([part.bounds for part in parts]), cu_spans)
+        return replace(whole, spans=spans)
+
+
+def join_pair_starts(batches: Sequence[RaggedBatch]) -> Int32Array | None:
+    """The batches' pair starts end to end; those of a batch without any are its lengths."""
+    if all(b.pair_starts is None for b in batches):
+        return None
+    return np.concatenate([b.lengths if b.pair_starts is None else b.pair_starts for b in batches])

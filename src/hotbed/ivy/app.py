@@ -28,10 +28,13 @@ from hotbed.ivy.metrics import Metrics
 from hotbed.ivy.models import ModelRoutes
 from hotbed.ivy.openapi import openapi_document
 from hotbed.ivy.pool import ReplicaPool
+from hotbed.ivy.score import ScorePipeline
+from hotbed.ivy.score_routes import ScoreRoutes
 from hotbed.ivy.served_model import ServedModel
 from hotbed.ivy.settings import IvySettings
 from hotbed.ivy.status import StatusRoutes
 from hotbed.ivy.tokenize import TokenizeStage
+from hotbed.ivy.tokenize_pairs import PairTokenizeStage
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +48,9 @@ class Gateway:
     """One Ivy process's ASGI application. Holds all its state; build one per event loop."""
 
     def __init__(self, settings: IvySettings, model: ServedModel) -> None:
-        routes = ("/v1/embeddings", "/v1/models", _MODEL_ROUTE, "/health", "/ready", "/metrics",
-                  "/openapi.json", "/docs", "/")  # fmt: skip
+        routes = ("/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/classify", "/v1/models",
+                  _MODEL_ROUTE, "/health", "/ready", "/metrics", "/openapi.json", "/docs",
+                  "/")  # fmt: skip
         metrics = Metrics(routes=routes, replicas=settings.replicas)
         self.pool = ReplicaPool(settings, model.expected, metrics)
         self.status = StatusRoutes(
@@ -65,6 +69,23 @@ class Gateway:
         self._embeddings = EmbeddingsRoute(
             pipeline, names=model.names, settings=settings, metrics=metrics
         )
+        pairs = model.pairs
+        self._scores = ScoreRoutes(
+            ScorePipeline(
+                tokenize=None
+                if pairs is None
+                else PairTokenizeStage(
+                    pairs, self._tokenize, max_request_tokens=settings.max_request_tokens
+                ),
+                pool=self.pool,
+                settings=settings,
+                metrics=metrics,
+            ),
+            run=self._embeddings.run,
+            names=model.names,
+            settings=settings,
+            metrics=metrics,
+        )
         self._models = ModelRoutes(model, self.pool)
         self._routes = self._route_table()
 
@@ -75,6 +96,9 @@ class Gateway:
         to_docs = Reply(307, b"", ((b"location", b"/docs"),))
         table: dict[str, tuple[str, dict[str, Handler]]] = {
             "/v1/embeddings": ("/v1/embeddings", {"POST": self._embeddings.post}),
+            "/v1/rerank": ("/v1/rerank", {"POST": self._scores.rerank}),
+            "/v1/score": ("/v1/score", {"POST": self._scores.score}),
+            "/v1/classify": ("/v1/classify", {"POST": self._scores.classify}),
             "/v1/models": ("/v1/models", _get(self._models.list)),
             "/health": ("/health", _get(self.status.health)),
             "/ready": ("/ready", _get(self.status.ready)),
@@ -84,8 +108,9 @@ class Gateway:
             "/": ("/", _get(lambda: to_docs)),
         }
         # With and without /v1: both are common as a client's base URL.
-        for path in ("/embeddings", "/models"):
+        for path in ("/embeddings", "/models", "/rerank", "/score", "/classify"):
             table[path] = table["/v1" + path]
+        table["/v2/rerank"] = table["/v1/rerank"]
         for path in ("/health", "/ready", "/metrics"):
             table["/v1" + path] = table[path]
         return table

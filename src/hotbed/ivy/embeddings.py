@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
@@ -23,9 +23,14 @@ from hotbed.ivy.interrupt import Interrupt
 from hotbed.ivy.metrics import Metrics
 from hotbed.ivy.openai import decode_request, encode_answer
 from hotbed.ivy.request import EmbedResult
+from hotbed.ivy.score import ScoreResult
 from hotbed.ivy.settings import IvySettings
 
 _TIMEOUT_HEADER = b"x-request-timeout-ms"
+
+
+AnswerBody = Callable[[bytes, float, float], Awaitable[Reply]]
+"""(plain JSON body, `time.perf_counter` at the request's arrival, its deadline) to the reply."""
 
 
 class EmbeddingsRoute:
@@ -51,7 +56,11 @@ class EmbeddingsRoute:
         self._unzip.shutdown(cancel_futures=True)
 
     async def post(self, headers: dict[bytes, bytes], receive: Receive) -> Reply:
-        """The answer.
+        """The answer to an embeddings request."""
+        return await self.run(headers, receive, self._answer)
+
+    async def run(self, headers: dict[bytes, bytes], receive: Receive, answer: AnswerBody) -> Reply:
+        """What `answer` makes of the body; cancelled when time runs out or the client leaves.
 
         Raises:
             HotbedError, HttpError: see `hotbed.ivy.errors`.
@@ -84,7 +93,7 @@ class EmbeddingsRoute:
                     body = await self._decompress(body, encoding)
                     self._budget.take(len(body))
                     held_bytes += len(body)
-                return await self._answer(body, start, deadline)
+                return await answer(body, start, deadline)
         finally:
             self._num_in_flight -= 1
             self._metrics.requests_in_flight.set(self._num_in_flight)
@@ -98,7 +107,7 @@ class EmbeddingsRoute:
         answer = await encode_answer(result, encoding, self._names[0])
         total_s = time.perf_counter() - start
         self._metrics.request_seconds.observe(total_s)
-        return Reply(200, answer, _answer_headers(result, total_s))
+        return Reply(200, answer, answer_headers(result, total_s))
 
     async def _decompress(self, body: bytes, encoding: bytes) -> bytes:
         unzip = functools.partial(
@@ -116,7 +125,10 @@ class EmbeddingsRoute:
         return min(int(asked) / 1000, self._settings.max_request_timeout_s)
 
 
-def _answer_headers(result: EmbedResult, total_s: float) -> tuple[tuple[bytes, bytes], ...]:
+def answer_headers(
+    result: EmbedResult | ScoreResult, total_s: float
+) -> tuple[tuple[bytes, bytes], ...]:
+    """Headers of an answer of status 200; `total_s` is the time since the request came."""
     timing = (
         f"tokenize;dur={result.tokenize_us / 1000:.3f}, queue;dur={result.queue_us / 1000:.3f}, "
         f"device;dur={result.device_us / 1000:.3f}, total;dur={total_s * 1000:.3f}"

@@ -7,13 +7,29 @@ from typing import Any
 import msgspec
 
 from hotbed import __version__
+from hotbed.ivy.classify import ClassifyAnswer, ClassifyBody
 from hotbed.ivy.errors import ErrorAnswer
 from hotbed.ivy.models import Model, ModelList
 from hotbed.ivy.openai import EmbeddingsAnswer, EmbeddingsBody
+from hotbed.ivy.rerank import RerankAnswer, RerankBody, ScoreAnswer, ScoreBody
 from hotbed.ivy.status import Health, Readiness
 
 _REF = "#/components/schemas/{name}"
-_TYPES = (EmbeddingsBody, EmbeddingsAnswer, ModelList, Model, Health, Readiness, ErrorAnswer)
+_TYPES = (
+    EmbeddingsBody,
+    EmbeddingsAnswer,
+    RerankBody,
+    RerankAnswer,
+    ScoreBody,
+    ScoreAnswer,
+    ClassifyBody,
+    ClassifyAnswer,
+    ModelList,
+    Model,
+    Health,
+    Readiness,
+    ErrorAnswer,
+)
 
 _ANSWER_HEADERS = {
     "x-request-id": "The client's own id if it sent a plain one, else a new one.",
@@ -43,11 +59,18 @@ def openapi_document() -> dict[str, Any]:
         "info": {
             "title": "Hotbed",
             "version": __version__,
-            "description": "Text embeddings in OpenAI's dialect. All paths under /v1 also work "
-            "without it.",
+            "description": "Text embeddings in OpenAI's dialect, reranking and classification. All "
+            "paths under /v1 also work without it.",
         },
         "paths": {
-            "/v1/embeddings": {"post": _embeddings()},
+            "/v1/embeddings": {"post": _work("createEmbeddings", "Embed texts or token ids.",
+                                             "Embeddings", "One row an input, in order.")},
+            "/v1/rerank": {"post": _work("rerank", "Rank documents for a query.", "Rerank",
+                                         "Best first.")},
+            "/v1/score": {"post": _work("score", "Score pairs of texts.", "Score",
+                                        "One score a pair, in order.")},
+            "/v1/classify": {"post": _work("classify", "Label texts.", "Classify",
+                                           "Scores of all labels, a text, in order.")},
             "/v1/models": {"get": _read("listModels", "The names the model has.", "ModelList")},
             "/v1/models/{id}": {"get": _read_model()},
             "/health": {"get": _read("health", "Whether the process lives.", "Health")},
@@ -62,8 +85,8 @@ def openapi_document() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _embeddings() -> dict[str, Any]:
-    answer = _json("One row an input, in order.", "EmbeddingsAnswer")
+def _work(operation: str, summary: str, schema: str, answered: str) -> dict[str, Any]:
+    answer = _json(answered, f"{schema}Answer")
     answer["headers"] = {
         name: {"description": text, "schema": {"type": "string"}}
         for name, text in _ANSWER_HEADERS.items()
@@ -76,10 +99,10 @@ def _embeddings() -> dict[str, Any]:
         "schema": {"type": "integer", "minimum": 1},
     }
     return {
-        "operationId": "createEmbeddings",
-        "summary": "Embed texts or token ids.",
+        "operationId": operation,
+        "summary": summary,
         "parameters": [timeout],
-        "requestBody": {"required": True, "content": _content("EmbeddingsBody")},
+        "requestBody": {"required": True, "content": _content(f"{schema}Body")},
         "responses": {"200": answer}
         | {str(status): _json(text, "ErrorAnswer") for status, text in _EMBED_ERRORS.items()},
     }

@@ -8,6 +8,7 @@ from hotbed.checkpoint.load import load_checkpoint
 from hotbed.checkpoint.records import Prompts
 from hotbed.ivy.pool import ExpectedModel
 from hotbed.ivy.settings import IvySettings
+from hotbed.text.pairs import PairTokenizer
 from hotbed.text.tokenizer import Tokenizer
 
 
@@ -20,12 +21,14 @@ class ServedModel:
         tokenizer: thread-safe.
         prompts: prefixes by name.
         expected: what every replica must agree with.
+        pairs: of a model that scores; None: it embeds.
     """
 
     names: tuple[str, ...]
     tokenizer: Tokenizer
     prompts: Prompts
     expected: ExpectedModel
+    pairs: PairTokenizer | None = None
 
 
 def load_served_model(settings: IvySettings) -> ServedModel:
@@ -35,19 +38,27 @@ def load_served_model(settings: IvySettings) -> ServedModel:
         HotbedError: if the model is not found or not supported.
     """
     checkpoint = load_checkpoint(
-        settings.model, revision=settings.revision, offline=settings.offline
+        settings.model,
+        revision=settings.revision,
+        offline=settings.offline,
+        task=settings.task,
     )
     vocab_size = checkpoint.config.vocab_size
+    tokenizer = Tokenizer.load(
+        checkpoint.tokenizer,
+        max_tokens=checkpoint.max_tokens,
+        vocab_size=vocab_size,
+        fast=settings.fast_tokenizers,
+    )
+    pairs = None
+    if checkpoint.head is not None:
+        pairs = PairTokenizer(tokenizer, checkpoint.head)
     return ServedModel(
         names=served_names(settings.model, settings.served_model_names),
-        tokenizer=Tokenizer.load(
-            checkpoint.tokenizer,
-            max_tokens=checkpoint.max_tokens,
-            vocab_size=vocab_size,
-            fast=settings.fast_tokenizers,
-        ),
+        tokenizer=tokenizer,
         prompts=checkpoint.prompts,
-        expected=ExpectedModel(checkpoint.name, vocab_size, checkpoint.max_tokens),
+        expected=ExpectedModel(checkpoint.name, vocab_size, checkpoint.max_tokens, checkpoint.task),
+        pairs=pairs,
     )
 
 

@@ -18,6 +18,8 @@ class IvySettings:
     """Commit, tag or branch of a hub model."""
     offline: bool | None = None
     """Never use the network to find the model; unset: as the hub library is set."""
+    task: Literal["auto", "embed", "score"] = "auto"
+    """What the model does: embed or score (rerank, classify); auto: what its files say."""
     served_model_names: tuple[str, ...] = ()
     """More names that clients may ask for; the first one is the name in the answers."""
     replicas: tuple[str, ...] = ("127.0.0.1:50051",)

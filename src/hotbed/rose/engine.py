@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -17,11 +19,13 @@ from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import EngineDeadError, StepResult
 from hotbed.rose.attention.select import AttentionSettings, select_backend
+from hotbed.rose.calibration import Calibration, calibration_file, load_calibration
 from hotbed.rose.cpu import CpuRunner
 from hotbed.rose.cuda import CudaRunner, CudaSettings
 from hotbed.rose.device import dtype_name, resolve_device, resolve_dtype
 from hotbed.rose.lazy_tensor import LazyTensor
-from hotbed.rose.recipe import Recipe
+from hotbed.rose.models.heads import head_tensors, load_head
+from hotbed.rose.recipe import AnyRecipe, Recipe, ScoreRecipe
 from hotbed.rose.registry import FAMILIES, Model
 from hotbed.rose.weights import load_weights
 
@@ -39,6 +43,10 @@ class Runner(Protocol):
         """Build what the usual sizes need."""
         ...
 
+    def idle(self) -> bool:
+        """See `hotbed.core.step.Engine.idle`."""
+        ...
+
     def close(self) -> None:
         """Finish the steps that were taken."""
         ...
@@ -47,8 +55,21 @@ class Runner(Protocol):
 class RoseEngine:
     """Implements `hotbed.core.step.Engine`."""
 
-    def __init__(self, runner: Runner, info: ModelInfo) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        info: ModelInfo,
+        *,
+        isolates_nan: bool,
+        attention: str,
+        calibration: Calibration | None = None,
+    ) -> None:
         self.runner = runner
+        self.isolates_nan = isolates_nan
+        self.attention = attention
+        """Name of the attention backend."""
+        self.calibration = calibration
+        """What was measured of this model on this device, if it was."""
         self._info = info
         self._closed = threading.Event()
 
@@ -61,6 +82,7 @@ class RoseEngine:
         attention: AttentionSettings = AttentionSettings(),  # noqa: B008  # frozen
         num_threads: int | None = None,
         cuda: CudaSettings = CudaSettings(),  # noqa: B008  # frozen
+        cache_folder: Path | None = None,
     ) -> RoseEngine:
         """Read the weights and build the model.
 
@@ -72,6 +94,7 @@ class RoseEngine:
             attention: which backend, or ``auto``.
             num_threads: CPU threads of one step; None takes torch's own default.
             cuda: settings of the graphs; without effect on a CPU.
+            cache_folder: where a calibration of this model is looked for; None: nowhere.
 
         Raises:
             HotbedError: INVALID_INPUT naming the field or tensor that does not fit.
@@ -90,6 +113,8 @@ class RoseEngine:
             for spec in specs
         ]
 
+        head = checkpoint.head
+
         @torch.inference_mode()
         def build() -> Model:
             weights = load_weights(
@@ -97,12 +122,13 @@ class RoseEngine:
                 family.weight_map(checkpoint.config),
                 dtype=torch_dtype,
                 device=torch_device,
+                used_elsewhere=() if head is None else head_tensors(head),
             )
             return family.build(checkpoint.config, weights, backends)
 
         info = ModelInfo(
             name=checkpoint.name,
-            task="embed",
+            task=checkpoint.task,
             architecture=checkpoint.architecture,
             dimensions=checkpoint.dimensions,
             max_tokens=checkpoint.max_tokens,
@@ -112,8 +138,23 @@ class RoseEngine:
             dtype=dtype_name(torch_dtype),
             device=str(torch_device),
             fingerprint=fingerprint(checkpoint, dtype_name(torch_dtype)),
+            labels=() if head is None else head.labels,
+            activation="none" if head is None else head.activation,
+            token_types=1 if head is None else head.token_types,
         )
-        recipe = Recipe.load(checkpoint, torch_device)
+        calibration = None
+        if cache_folder is not None:
+            file = calibration_file(
+                cache_folder,
+                fingerprint=info.fingerprint,
+                device=torch_device,
+                num_threads=num_threads,
+            )
+            calibration = load_calibration(file)
+        if calibration is not None and cuda.max_graph_tokens is None:
+            cuda = dataclasses.replace(cuda, max_graph_tokens=calibration.max_graph_tokens)
+        pair_offset = family.pair_offset(checkpoint.config)
+        recipe = _recipe(checkpoint, torch_device)
         runner: Runner
         if torch_device.type == "cuda":
             runner = CudaRunner(
@@ -122,10 +163,26 @@ class RoseEngine:
                 device=torch_device,
                 settings=cuda,
                 by_length=any(backend.grid_follows_max_seqlen for backend in backends),
+                max_tokens=info.max_tokens,
+                pair_offset=pair_offset,
             )
         else:
-            runner = CpuRunner(build, recipe, max_tokens=info.max_tokens, num_threads=num_threads)
-        return RoseEngine(runner, info)
+            runner = CpuRunner(
+                build,
+                recipe,
+                max_tokens=info.max_tokens,
+                num_threads=num_threads,
+                pair_offset=pair_offset,
+            )
+        return RoseEngine(
+            runner,
+            info,
+            # A model without backends masks other sequences on a GPU: a weight of 0 times NaN.
+            isolates_nan=all(backend.isolates_nan for backend in backends)
+            and (bool(backends) or torch_device.type == "cpu"),
+            attention=", ".join(dict.fromkeys(b.name for b in backends)) or "own",
+            calibration=calibration,
+        )
 
     @property
     def info(self) -> ModelInfo:
@@ -134,7 +191,9 @@ class RoseEngine:
 
     @property
     def default_step_tokens(self) -> int:
-        """Step size that suits the device."""
+        """Step size that suits model and device: the calibrated knee, or the device's default."""
+        if self.calibration is not None:
+            return self.calibration.step_tokens
         return self.runner.default_step_tokens
 
     def step(
@@ -156,7 +215,25 @@ class RoseEngine:
         """Run steps of the usual sizes, so that no request pays for building kernels."""
         self.runner.warm_up()
 
+    def idle(self) -> bool:
+        """See `hotbed.core.step.Engine.idle`: captures graphs, where that is asked for."""
+        return self.runner.idle()
+
+    def counters(self) -> dict[str, int]:
+        """What became of the steps, on a GPU: eager, captured, captured_idle, replayed, evicted."""
+        if isinstance(self.runner, CudaRunner):
+            return dataclasses.asdict(self.runner.counters)
+        return {}
+
     def close(self) -> None:
         """Finish the steps that were taken; later ones raise EngineDeadError."""
         self._closed.set()
         self.runner.close()
+
+
+def _recipe(checkpoint: Checkpoint, device: torch.device) -> AnyRecipe:
+    head = checkpoint.head
+    if head is None:
+        return Recipe.load(checkpoint, device)
+    pooling = checkpoint.pooling.pooling
+    return ScoreRecipe(pooling, load_head(checkpoint, head, device), head.activation)

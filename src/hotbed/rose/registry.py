@@ -31,15 +31,17 @@ class Family:
         attention_specs: what each kind of attention layer asks of its backend; one kind or two,
             or none if the model brings its own.
         build: from config, parameters and a backend for each kind.
+        pair_offset: of the positions of second texts, see `hotbed.rose.batch`; 0: no token types.
     """
 
     weight_map: Callable[[Any], WeightMap]
     attention_specs: Callable[[Any], tuple[AttentionSpec, ...]]
     build: Callable[[Any, dict[str, Tensor], Sequence[AttentionBackend]], Model]
+    pair_offset: Callable[[Any], int] = lambda _: 0
 
 
 FAMILIES: dict[str, Family] = {
-    "bert": Family(bert_weights.weight_map, bert.attention_specs, bert.build),
+    "bert": Family(bert_weights.weight_map, bert.attention_specs, bert.build, bert.pair_offset),
     "decoder": Family(decoder.weight_map, decoder.attention_specs, decoder.build),
     "gemma3": Family(gemma3.weight_map, gemma3.attention_specs, gemma3.build),
     "modernbert": Family(modernbert.weight_map, modernbert.attention_specs, modernbert.build),

@@ -162,6 +162,16 @@ class Tokenizer:
         return self._fingerprint
 
     @property
+    def max_chars(self) -> int:
+        """Longest text, in characters."""
+        return self._max_chars
+
+    @property
+    def reference(self) -> HuggingFaceBackend:
+        """Hugging Face's own, which alone knows pairs."""
+        return self._reference
+
+    @property
     def us_per_kchar(self) -> float:
         """Rough CPU microseconds for 1,000 characters of English, measured at load."""
         return self._cost.us_per_kchar
@@ -212,6 +222,10 @@ class Tokenizer:
         )
         batch = ragged_from_arrays(arrays, vocab_size=self._vocab_size)
         return _fit(batch, batch.lengths, options, max_tokens=max_tokens, template=self._template)
+
+    def encode_bare(self, texts: list[str]) -> RaggedBatch:
+        """Ids of texts that were checked already, without special tokens around them."""
+        return self._encode(texts, add_special_tokens=False)
 
     def _tokenize(
         self, texts: list[str], options: EncodeOptions, template: Template

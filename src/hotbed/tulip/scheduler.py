@@ -34,10 +34,16 @@ _RATE_DECAY = 0.9
 
 
 class Scheduler:
-    """Waiting items, items in steps, and answers not yet taken, under one set of limits."""
+    """Waiting items, items in steps, and answers not yet taken, under one set of limits.
 
-    def __init__(self, limits: Limits) -> None:
+    Args:
+        limits: of steps, items and the queue.
+        isolates_nan: see `hotbed.core.step.Engine.isolates_nan`.
+    """
+
+    def __init__(self, limits: Limits, *, isolates_nan: bool = True) -> None:
         self._limits = limits
+        self._isolates_nan = isolates_nan
         self._waiting: OrderedDict[Item, None] = OrderedDict()
         self._open: set[Item] = set()
         self._retries: deque[Step] = deque()
@@ -127,7 +133,8 @@ class Scheduler:
     def complete(self, step: Step, result: StepResult, now: float) -> None:
         """Take in the rows of a step; answers the items whose last rows they are.
 
-        An item with a row that is not finite is answered INTERNAL; rows that come after the item's
+        An item with a row that is not finite is answered INTERNAL, where the row may be another
+        sequence's fault only after its sequence has run alone; rows that come after the item's
         deadline are not sent.
         """
         self._end_of_step(step, now)
@@ -143,14 +150,16 @@ class Scheduler:
                 part_rows = rows[row - first_row : row - first_row + num_rows]
                 if not item.is_answered:
                     finite = result.finite[row : row + num_rows]
+                    item.first_started_at = min(item.first_started_at, started_at)
+                    item.last_started_at = started_at
                     if all_finite or bool(finite.all()):
-                        item.first_started_at = min(item.first_started_at, started_at)
-                        item.last_started_at = started_at
                         item.store(part.first_row, part_rows)
                         self._finish(item, now)
-                    else:
+                    elif self._isolates_nan or step.num_sequences == 1:
                         bad_row = part.first_row + int(np.argmin(finite))
                         self._answer(item, faults.not_finite(item.batch.sequence_of(bad_row)))
+                    else:
+                        self._store_finite(part, part_rows, finite)
                 row += num_rows
 
     def fail(self, step: Step, error: BaseException, now: float) -> None:
@@ -172,6 +181,15 @@ class Scheduler:
         """The answers since the last call, in the order in which they were given."""
         answers, self._answers = self._answers, []
         return answers
+
+    def _store_finite(self, part: Part, rows: NDArray[Any], finite: NDArray[np.bool_]) -> None:
+        """Store the rows of sequences that are finite; the others run again, each alone."""
+        for index in range(part.start, part.stop):
+            first, end = (row - part.first_row for row in part.item.batch.rows_of(index, index + 1))
+            if finite[first:end].all():
+                part.item.store(part.first_row + first, rows[first:end])
+            else:
+                self._retries.append(Step.of([Part.of(part.item, index, index + 1)]))
 
     def _next_retry(self) -> Step | None:
         while self._retries:

@@ -1,6 +1,6 @@
 """BERT, RoBERTa, XLM-R, DistilBERT: a bidirectional encoder, learned positions, post-layer norms.
 
-    h = LayerNorm(word + position + segment 0)
+    h = LayerNorm(word + position + segment)
     for each layer:  h = LayerNorm(h + attention(h));  h = LayerNorm(h + W2 gelu(W1 h))
 
 RoBERTa and XLM-R differ in where positions start, DistilBERT in names and in having no segments.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from hotbed.checkpoint.records import BertConfig
@@ -44,6 +45,11 @@ def attention_spec(config: BertConfig) -> AttentionSpec:
 def attention_specs(config: BertConfig) -> tuple[AttentionSpec, ...]:
     """Registry entry: all layers are of one kind."""
     return (attention_spec(config),)
+
+
+def pair_offset(config: BertConfig) -> int:
+    """Rows of the position table for one segment; 0 if the model knows one segment only."""
+    return config.longest_sequence if config.type_vocab_size > 1 else 0
 
 
 class BertLayer:
@@ -136,11 +142,13 @@ class Bert:
 
 
 def _positions(config: BertConfig, weights: dict[str, Tensor]) -> Tensor:
-    """Rows of the positions in use. One text a sequence, so all tokens are in segment 0: its row
-    joins them. DistilBERT has no segments.
+    """Rows of the positions in use. The segment's row joins them: a table for first texts, then one
+    for second. DistilBERT has no segments.
     """
     positions = weights["position"][config.position_offset :]
-    return positions + weights["segment"][0] if "segment" in weights else positions
+    if "segment" not in weights:
+        return positions
+    return torch.cat([positions + row for row in weights["segment"][:2]])
 
 
 def _short_layer(weights: dict[str, Tensor], name: str) -> ShortLayer:
