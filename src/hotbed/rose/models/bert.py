@@ -25,6 +25,7 @@ from hotbed.rose.layers.linear import Activation, Linear
 from hotbed.rose.layers.mlp import Mlp
 from hotbed.rose.layers.norm import LinearThenNorm
 from hotbed.rose.layers.short_encoder import ShortLayer, ShortSettings, short_encoder
+from hotbed.rose.layers.small_encoder import small_encoder
 
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
@@ -106,9 +107,10 @@ class Bert:
         self._spec = attention_spec(config)
         self._word = weights["word"]
         norm_weight, norm_bias = _pair(weights, "embedding_norm")
+        self._position = _positions(config, weights)
         self._embedding = NormedEmbedding(
             self._word,
-            _positions(config, weights),
+            self._position,
             norm_weight=norm_weight,
             norm_bias=norm_bias,
             eps=config.layer_norm_eps,
@@ -118,18 +120,24 @@ class Bert:
             for i in range(config.num_hidden_layers)
         ]
 
-        self._short = None
+        self._short, self._small = None, None
         if _ACTIVATIONS[config.hidden_act] == "gelu":
+            layers = [_short_layer(weights, f"layers.{i}") for i in range(config.num_hidden_layers)]
             self._short = short_encoder(
-                [_short_layer(weights, f"layers.{i}") for i in range(config.num_hidden_layers)],
+                layers,
                 self._spec,
                 eps=config.layer_norm_eps,
                 reference=self._run_layers,
                 settings=short or ShortSettings(),
             )
+            self._small = small_encoder(
+                layers, (norm_weight, norm_bias), self._spec, eps=config.layer_norm_eps
+            )
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Packed tokens to states [T, D]."""
+        if self._small is not None and self._small.takes(batch):
+            return self._small(batch, self._word, self._position)
         short = self._short if self._short is not None and self._short.takes(batch) else None
         x_TD = self._embedding(batch.token_ids, batch.positions)
         return self._run_layers(x_TD, batch) if short is None else short(x_TD, batch)
