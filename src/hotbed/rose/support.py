@@ -12,14 +12,15 @@ from typing import get_args
 from hotbed.checkpoint.config import MODEL_TYPES
 from hotbed.checkpoint.modules import SUPPORTED_MODULES
 from hotbed.checkpoint.records import DENSE_ACTIVATIONS, Pooling
+from hotbed.checkpoint.score import HEADS
 from hotbed.core.output import OutputDtype
 from hotbed.rose.attention.select import describe
 from hotbed.rose.registry import FAMILIES
 
 EXAMPLES = {
-    "bert": "all-MiniLM, bge, e5, gte (base, large), LaBSE",
+    "bert": "all-MiniLM, bge, e5, gte (base, large), LaBSE; ms-marco cross-encoders",
     "roberta": "all-distilroberta, all-roberta-large",
-    "xlm-roberta": "bge-m3 (dense), multilingual-e5, arctic-embed-l-v2.0",
+    "xlm-roberta": "bge-m3 (dense), multilingual-e5, arctic-embed-l-v2.0; bge-reranker-v2-m3",
     "camembert": "sentence-camembert",
     "distilbert": "msmarco-distilbert, multi-qa-distilbert, distiluse",
     "mpnet": "all-mpnet-base-v2, multi-qa-mpnet, paraphrase-mpnet",
@@ -30,7 +31,7 @@ EXAMPLES = {
     "llama": "embedders on a Llama backbone without scaled rotation",
     "mistral": "e5-mistral, SFR-Embedding-Mistral, Linq-Embed-Mistral",
     "qwen2": "gte-Qwen2 (`is_causal` false: bidirectional)",
-    "qwen3": "Qwen3-Embedding; bidirectional with `is_causal` false",
+    "qwen3": "Qwen3-Embedding (bidirectional with `is_causal` false), Qwen3-Reranker",
     "bidirectional_pplx_qwen3": "pplx-embed-v1, pplx-embed-context-v1 (rows of chunks)",
 }
 """What people serve, by ``model_type``; for orientation: what counts is the config."""
@@ -77,6 +78,7 @@ def page() -> str:
         (
             ("modules", " → ".join(SUPPORTED_MODULES) + "; the last three may be absent"),
             ("pooling", ", ".join(get_args(Pooling))),
+            ("models that score", ", ".join(f"`{name}`" for name in HEADS)),
             ("activation of a Dense module", ", ".join(DENSE_ACTIVATIONS)),
             ("type of the rows", ", ".join(dtype.value for dtype in OutputDtype)),
             ("weights", "safetensors, one file or shards, float32, float16 or bfloat16"),

@@ -71,8 +71,9 @@ class RelativeBiasAttention:
 
     def _of_step(self, batch: PackedBatch) -> Tensor:
         """The same for a whole step, minus infinity between sequences; launches only."""
-        tokens = torch.arange(len(batch.token_ids), device=batch.token_ids.device)
-        slots = torch.searchsorted(batch.cu_seqlens[1:], tokens, right=True)
+        offsets = batch.cu_seqlens
+        tokens = torch.arange(len(batch.token_ids), dtype=offsets.dtype, device=offsets.device)
+        slots = torch.searchsorted(offsets[1:], tokens, right=True)
         other = slots[None, :] != slots[:, None]
         return self._between(batch.positions).masked_fill_(other, -math.inf)
 
