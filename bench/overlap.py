@@ -175,7 +175,7 @@ def _pieces(
             back = read_back(
                 made,
                 segments,
-                num_sequences=batch.num_sequences,
+                num_rows=batch.num_rows,
                 recipe=runner._recipe,
                 pool=runner._row_staging,
             )

@@ -14,7 +14,9 @@ from hotbed.core.step import StepResult
 from hotbed.rose import cuda
 from hotbed.rose.cuda import CudaRunner
 from hotbed.rose.graphs import CaptureMode
+from hotbed.rose.layers.dense import Dense
 from hotbed.rose.recipe import Recipe
+from tests.core.test_ragged import with_spans
 
 pytest.importorskip("hotbed.rose.kernels.pool", reason="Triton is not installed")
 
@@ -98,6 +100,58 @@ def test_forms_share_a_step_and_each_segment_gets_its_own(
         np.testing.assert_allclose(rows[3], plain[3:], rtol=1e-4)
     half = _run(runner, batch, OutputSpec(dtype=OutputDtype.FLOAT16)).rows[0]
     np.testing.assert_allclose(half, plain, rtol=1e-2)
+    runner.close()
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_chunks_get_their_rows_in_steps_beside_steps_without(
+    fake: FakeCuda, model: TableModel, normalize: bool
+) -> None:
+    runner = fake.runner(model, Recipe("mean", normalize, "none"))
+    plain = _batch([5, 2])
+    for seed in range(4):  # eager, captured, replayed
+        ids = np.random.default_rng(seed).integers(0, VOCABULARY, 9).tolist()
+        batch = with_spans((ids[:6], [(0, 2), (2, 2), (3, 6)]), (ids[6:], [(1, 3)]))
+        expected = np.zeros((4, WIDTH), np.float32)
+        for row, start, part in ((0, 0, ids[0:2]), (2, 3, ids[3:6]), (3, 1, ids[7:9])):
+            # A state of the model is its token's row plus its position.
+            expected[row] = model.mean(np.array(part, np.int32)).numpy() + start
+        if normalize:
+            expected[[0, 2, 3]] /= np.linalg.norm(expected[[0, 2, 3]], axis=1, keepdims=True)
+        segments = (
+            OutputSegment(0, 3, OutputSpec()),
+            OutputSegment(3, 4, OutputSpec(dimensions=8, normalize=normalize)),
+        )
+        result = runner.submit(batch, segments).result(timeout=20)
+        np.testing.assert_allclose(result.rows[0], expected[:3], rtol=1e-4, atol=1e-5)
+        part = expected[3:, :8]
+        if normalize:
+            part = part / np.linalg.norm(part, axis=1, keepdims=True)
+        np.testing.assert_allclose(result.rows[1], part, rtol=1e-4, atol=1e-5)
+        assert result.finite.tolist() == [True] * 4
+        assert _run(runner, plain, OutputSpec()).rows[0].shape == (2, WIDTH)
+    assert runner.counters.replayed > 0
+    runner.close()
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_rows_of_dense_modules_come_in_every_form(
+    fake: FakeCuda, model: TableModel, normalize: bool
+) -> None:
+    weight = torch.randn(16, WIDTH, generator=torch.Generator().manual_seed(0))
+    recipe = Recipe("mean", normalize, "none", (Dense(weight, None, "tanh"),))
+    runner = fake.runner(model, recipe)
+    batch = _batch([5, 2, 7])
+    expected = np.tanh(_expected(model, batch) @ weight.numpy().T)
+    if normalize:
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    for _ in range(3):  # eager, captured, replayed
+        result = _run(runner, batch, OutputSpec(), OutputSpec(dtype=OutputDtype.BINARY))
+        np.testing.assert_allclose(result.rows[0], expected[:1], rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(
+            result.rows[1].view(np.uint8) ^ 0x80, np.packbits(expected[1:] >= 0, axis=-1)
+        )
+        assert result.finite.tolist() == [True] * 3
     runner.close()
 
 

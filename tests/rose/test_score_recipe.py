@@ -8,7 +8,7 @@ import torch
 from hotbed.core.model_info import Activation
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.rose.layers.head import Head, activate
-from hotbed.rose.layers.pool import PooledRows
+from hotbed.rose.layers.pool import packed_rows
 from hotbed.rose.recipe import ScoreRecipe
 
 
@@ -21,7 +21,7 @@ def recipe(activation: Activation = "sigmoid", labels: int = 2) -> ScoreRecipe:
 def test_a_graphs_default_form_is_what_a_plain_request_gets() -> None:
     score = recipe()
     pooled = torch.randn(3, 8)
-    rows = score.of_pooled_on_gpu(PooledRows(pooled, pooled, torch.ones(3, dtype=torch.uint8)))
+    rows = score.of_pooled_on_gpu(packed_rows(pooled, pooled, torch.ones(3)))
     (plain,) = score.finish(score.of_pooled(pooled), [OutputSegment(0, 3, OutputSpec())])
     raw = OutputSpec(raw_scores=True)
     (logits,) = score.finish(rows.pooled, [OutputSegment(0, 3, raw)])
@@ -37,7 +37,7 @@ def test_a_logit_that_is_not_finite_is_seen_whatever_its_score(bad: float) -> No
     score = recipe()
     pooled = torch.zeros(3, 8)
     pooled[1, 0] = bad
-    rows = score.of_pooled_on_gpu(PooledRows(pooled, pooled, torch.ones(3, dtype=torch.uint8)))
+    rows = score.of_pooled_on_gpu(packed_rows(pooled, pooled, torch.ones(3)))
     assert rows.finite.tolist() == [1, 0, 1]
 
 

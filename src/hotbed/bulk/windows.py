@@ -69,6 +69,18 @@ def compute(
     return result
 
 
+def compute_batch(engine: RoseEngine, batch: RaggedBatch, spec: OutputSpec) -> NDArray[Any]:
+    """Rows of a batch that is tokenised, [rows, row width] of the spec's dtype, in order.
+
+    Raises:
+        HotbedError: INTERNAL with ``input[i]`` of the sequence whose row is not finite.
+    """
+    shape = (batch.num_rows, spec.row_width(engine.info.dimensions))
+    rows = np.empty(shape, dtype=spec.dtype.numpy)
+    _compute_window(engine, batch, spec, into=rows, advance=lambda num_sequences: None)
+    return rows
+
+
 def _tokenized(num_inputs: int, encode: Encode) -> Iterator[tuple[int, RaggedBatch]]:
     """(index of its first input, batch) a window; the next is tokenised while one computes."""
     if num_inputs <= WINDOW_INPUTS:  # nothing to overlap with
@@ -103,14 +115,18 @@ def _compute_window(
     in_flight: deque[tuple[NDArray[np.intp], LazyTensor]] = deque()
 
     def collect() -> None:
-        rows_of, pending = in_flight.popleft()
+        indexes, pending = in_flight.popleft()
         done = pending.wait()
+        rows_of = _rows_of(batch, indexes)
         into[rows_of] = done.rows[0]
-        for index in rows_of[~done.finite].tolist():
-            if len(rows_of) > 1 and not engine.isolates_nan:
+        bad_rows = rows_of[~done.finite].tolist()
+        for index in dict.fromkeys(batch.sequence_of(row) for row in bad_rows):
+            if len(indexes) > 1 and not engine.isolates_nan:
                 # It may be the fault of another sequence of the step.
-                alone = engine.step(batch.select([index]), (OutputSegment(0, 1, spec),)).wait()
-                into[index] = alone.rows[0][0]
+                start, stop = batch.rows_of(index, index + 1)
+                segment = OutputSegment(0, stop - start, spec)
+                alone = engine.step(batch.select([index]), (segment,)).wait()
+                into[start:stop] = alone.rows[0]
                 if alone.finite.all():
                     continue
             raise HotbedError(
@@ -118,16 +134,24 @@ def _compute_window(
                 "the model gave a row that is not finite",
                 param=f"input[{index}]",
             )
-        advance(len(rows_of))
+        advance(len(indexes))
 
     for start, stop in chunks:
-        rows_of = order[start:stop]
-        segment = OutputSegment(0, len(rows_of), spec)
-        in_flight.append((rows_of, engine.step(batch.select(rows_of), (segment,))))
+        indexes = order[start:stop]
+        step = batch.select(indexes)
+        segment = OutputSegment(0, step.num_rows, spec)
+        in_flight.append((indexes, engine.step(step, (segment,))))
         if len(in_flight) == _STEPS_IN_FLIGHT:
             collect()
     while in_flight:
         collect()
+
+
+def _rows_of(batch: RaggedBatch, indexes: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The rows that the sequences of these indexes give, in this order."""
+    if batch.spans is None:
+        return indexes
+    return np.concatenate([np.arange(*batch.rows_of(int(i), int(i) + 1)) for i in indexes])
 
 
 @contextmanager

@@ -170,7 +170,7 @@ class CudaRunner:
                 rows = read_back(
                     self._graphs.run(config, lambda: self._work(inputs)),
                     segments,
-                    num_sequences=batch.num_sequences,
+                    num_rows=batch.num_rows,
                     recipe=self._recipe,
                     pool=self._row_staging,
                 )
@@ -235,6 +235,7 @@ class CudaRunner:
             batch.num_sequences,
             int(batch.lengths.max()) if self._by_length else 0,
             by_length=self._by_length,
+            num_spans=0 if batch.spans is None else batch.num_rows,
         )
 
     def _inputs_of(self, config: StepConfig) -> InputBuffers:

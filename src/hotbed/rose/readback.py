@@ -19,7 +19,7 @@ from hotbed.rose.layers.pool import PooledRows
 from hotbed.rose.recipe import AnyRecipe
 from hotbed.rose.staging import Staging, StagingPool, aligned
 
-# Up to so much memory slots without a sequence are copied too: 256 KiB take the bus some 10 us
+# Up to so much memory slots without a row are copied too: 256 KiB take the bus some 10 us
 # while the host goes on, and leaving them out costs the host a view.
 _WHOLE_INTS = 1 << 16
 
@@ -28,15 +28,15 @@ class Readback(NamedTuple):
     """Copies that were enqueued; `result` may be called once they are done.
 
     Attributes:
-        staging: where they go: the flags, the default form [sequences, width], other forms.
-        num_sequences: of the step.
+        staging: where they go: the flags, the default form [rows, width], other forms.
+        num_rows: of the step: its sequences, or their spans.
         header: int32 elements before the default form.
         width: of the default form.
         parts: for each segment (start, stop) in the default form, or its rows in `staging`.
     """
 
     staging: Staging
-    num_sequences: int
+    num_rows: int
     header: int
     width: int
     parts: list[tuple[int, int] | NDArray[Any]]
@@ -48,7 +48,7 @@ class Readback(NamedTuple):
     def result(self) -> StepResult:
         """Rows and flags in memory of their own: the staging is wanted for other steps."""
         host, header = self.staging.array, self.header
-        finite = host.view(np.uint8)[: self.num_sequences] != 0
+        finite = host.view(np.uint8)[: self.num_rows] != 0
         rows: list[NDArray[Any]] = []
         for part in self.parts:
             if isinstance(part, tuple):
@@ -63,7 +63,7 @@ def read_back(
     rows: PooledRows,
     segments: Sequence[OutputSegment],
     *,
-    num_sequences: int,
+    num_rows: int,
     recipe: AnyRecipe,
     pool: StagingPool,
 ) -> Readback:
@@ -71,8 +71,8 @@ def read_back(
 
     Args:
         rows: of the step, maybe not computed yet.
-        segments: cover the step's sequences.
-        num_sequences: of the step; `rows` has as many slots or more.
+        segments: cover the step's rows.
+        num_rows: of the step: its sequences, or their spans; `rows` has as many slots or more.
         recipe: of the model's rows.
         pool: of pinned memory; the caller gives the piece back.
     """
@@ -85,7 +85,7 @@ def read_back(
     elif num_slots * width <= _WHOLE_INTS:
         num_ints = packed.numel()
     else:
-        num_ints = header + num_sequences * width
+        num_ints = header + num_rows * width
     if all(is_default):
         staging = pool.take(num_ints)
         parts: list[tuple[int, int] | NDArray[Any]] = [(s.start, s.stop) for s in segments]
@@ -111,4 +111,4 @@ def read_back(
     if num_ints < packed.numel():
         packed = packed.narrow(0, 0, num_ints)
     staging.first(num_ints).copy_(packed, non_blocking=True)
-    return Readback(staging, num_sequences, header, width, parts)
+    return Readback(staging, num_rows, header, width, parts)
