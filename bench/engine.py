@@ -30,6 +30,8 @@ from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.attention.select import AttentionSettings, select_backend
 from hotbed.rose.cuda import CudaRunner, CudaSettings
+from hotbed.rose.kernels.gemm import open_gemms
+from hotbed.rose.layers.fused import with_gemms
 from hotbed.rose.registry import FAMILIES
 
 SIZES = ((1, 32), (1, 128), (1, 512), (1, 4096), (5, 512), (25, 512), (50, 512), (100, 512))
@@ -124,7 +126,9 @@ def build(shape: Shape, settings: AttentionSettings) -> tuple[CudaRunner, str, A
     )
     with torch.inference_mode():
         weights = random_weights(shape, DEVICE)
-        model = family.build(shape.config, weights, backend)
+        gemms = open_gemms(settings.kernel_dir, DEVICE, torch.bfloat16)
+        with with_gemms(gemms):
+            model = family.build(shape.config, weights, backend)
     runner = CudaRunner(
         model,
         shape.recipe,

@@ -39,6 +39,7 @@ ARROWS: dict[str, set[str]] = {
         "rose.models",
         "rose.layers",
         "rose.attention",
+        "rose.kernels",
         "rose.batch",
         "rose.weights",
     },
@@ -46,7 +47,7 @@ ARROWS: dict[str, set[str]] = {
     | {"rose.batch", "rose.weights"},
     "rose.layers": {"rose.attention", "rose.kernels", "rose.kernels.cpu", "rose.kernels.hopper"}
     | {"rose.batch"},
-    "rose.attention": {"rose.batch"},
+    "rose.attention": {"rose.batch", "rose.kernels.files"},
     "rose.kernels": set(),
     "rose.kernels.cpu": set(),
     "rose.kernels.hopper": set(),

@@ -22,6 +22,8 @@ from hotbed.rose.calibration import Calibration, calibration_file, load_calibrat
 from hotbed.rose.cpu import CpuRunner
 from hotbed.rose.cuda import CudaRunner, CudaSettings
 from hotbed.rose.device import dtype_name, resolve_device, resolve_dtype
+from hotbed.rose.kernels.gemm import open_gemms
+from hotbed.rose.layers.fused import with_gemms
 from hotbed.rose.lazy_tensor import LazyTensor
 from hotbed.rose.models.heads import head_tensors, load_head
 from hotbed.rose.recipe import AnyRecipe, Recipe, ScoreRecipe
@@ -115,7 +117,9 @@ class RoseEngine:
                 device=torch_device,
                 used_elsewhere=() if head is None else head_tensors(head),
             )
-            return family.build(checkpoint.config, weights, backend)
+            gemms = open_gemms(attention.kernel_dir, torch_device, torch_dtype)
+            with with_gemms(gemms):
+                return family.build(checkpoint.config, weights, backend)
 
         info = ModelInfo(
             name=checkpoint.name,

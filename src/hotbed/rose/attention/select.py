@@ -24,7 +24,8 @@ class AttentionSettings:
 
     Attributes:
         name: a backend, or ``auto``.
-        kernel_dir: folder of FlashAttention 4 kernels; None means that there are none.
+        kernel_dir: folder of kernels built ahead of time, FlashAttention 4's among them; None means
+            that there are none.
     """
 
     name: str = "auto"

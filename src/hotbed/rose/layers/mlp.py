@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
+from hotbed.rose.layers.fused import gemm_for
 from hotbed.rose.layers.linear import Linear
 from hotbed.rose.layers.norm import LinearThenNorm
 
@@ -22,9 +23,12 @@ class SwiGluMlp:
         self._kernels = gate_up.kernels
         if self._kernels is not None:
             self._kernels.check_multiple("SwiGLU", down.in_features)
+        self._fused = gemm_for(gate_up.weight, "swiglu")
 
     def __call__(self, x_TD: Tensor, residual: Tensor) -> Tensor:
         """x [T, D] and `residual` [T, D], which may be written to, to [T, D]."""
+        if self._fused is not None and self._fused.takes(x_TD):
+            return self._down(self._fused(x_TD, self._gate_up.weight), residual)
         if self._kernels is not None:
             return self._down(self._kernels.swiglu(self._gate_up(x_TD)), residual)
         gate, up = self._gate_up(x_TD).chunk(2, dim=-1)
