@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hotbed.rose.buckets import step_config
+from hotbed.rose.attention import by_shape
+from hotbed.rose.buckets import StepConfig, step_config
 
 
 @given(
     lengths=st.lists(st.integers(1, 3000), min_size=1, max_size=40),
     by_length=st.booleans(),
+    by_shape=st.booleans(),
 )
-def test_a_configuration_holds_the_step(lengths: list[int], by_length: bool) -> None:
+@example(lengths=[512] * 9, by_length=False, by_shape=True)
+@example(lengths=[1] * 300, by_length=False, by_shape=True)
+def test_a_configuration_holds_the_step(
+    lengths: list[int], by_length: bool, by_shape: bool
+) -> None:
     total, longest = sum(lengths), max(lengths)
-    config = step_config(total, len(lengths), longest, by_length=by_length)
+    config = step_config(total, len(lengths), longest, by_length=by_length, by_shape=by_shape)
     assert config.num_tokens >= total
     assert config.num_slots >= len(lengths)
     assert config.max_seqlen >= longest
@@ -35,3 +42,37 @@ def test_without_length_classes_equal_totals_share_a_configuration() -> None:
     assert one == step_config(1000, 8, 125, by_length=False)
     assert one != step_config(1000, 9, 125, by_length=False)
     assert step_config(1000, 8, 900, by_length=True) != step_config(1000, 8, 125, by_length=True)
+
+
+def test_a_step_of_one_length_has_a_configuration_that_it_fits_exactly() -> None:
+    config = step_config(9 * 512, 9, 512, by_length=False, by_shape=True)
+    assert config == StepConfig(9 * 512, 9, 512, uniform=True)
+    # Not the ragged step with the same numbers.
+    assert config != step_config(9 * 512, 9, 512, by_length=True)
+
+
+@pytest.mark.parametrize(
+    "lengths", [[512] * 8 + [511], [512] * 7, [500] * 16, [192] * 64, [512] * 9 + [1]]
+)
+def test_other_steps_are_ragged(lengths: list[int]) -> None:
+    total, longest = sum(lengths), max(lengths)
+    ragged = step_config(total, len(lengths), longest, by_length=False)
+    assert step_config(total, len(lengths), longest, by_length=False, by_shape=True) == ragged
+    assert not ragged.uniform
+
+
+def test_every_length_that_cudnn_is_taken_for_has_a_configuration() -> None:
+    for causal in (False, True):
+        for length in range(0, 4097, 64):
+            if length in by_shape.DENSE_LENGTHS[causal]:
+                count = -(-4096 // length)
+                made = step_config(count * length, count, length, by_length=False, by_shape=True)
+                assert made.uniform, length
+
+
+def test_many_short_texts_are_told_from_as_many_with_a_long_one() -> None:
+    short = step_config(4096, 128, 64, by_length=False, by_shape=True)
+    assert short.max_seqlen <= by_shape.MAX_SHORT_LENGTH
+    assert short.num_slots >= by_shape.MIN_SHORT_SLOTS
+    long = step_config(4096, 128, 65, by_length=False, by_shape=True)
+    assert long.max_seqlen == 4096

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from hotbed.core.ragged import RaggedBatch
-from hotbed.rose.batch import PackedBatch, write_positions
+from hotbed.rose.batch import LengthGroup, PackedBatch, write_positions
 from hotbed.rose.buckets import StepConfig
 
 
@@ -17,7 +17,7 @@ class InputBuffers:
     """Static device inputs of one configuration: ids [T], positions [T], offsets [slots + 2]."""
 
     def __init__(self, config: StepConfig, device: torch.device, *, pair_offset: int = 0) -> None:
-        num_tokens, num_slots, max_seqlen = config
+        num_tokens, num_slots, max_seqlen, uniform = config
         self._config = config
         self._pair_offset = pair_offset
         self.num_ints = 2 * num_tokens + num_slots + 2
@@ -34,13 +34,13 @@ class InputBuffers:
             num_tokens=num_tokens,
             cu_seqlens=cu_seqlens,
             max_seqlen=max_seqlen,
-            groups=(),
+            groups=(LengthGroup(0, num_slots, max_seqlen),) if uniform else (),
             restore=np.zeros(0, dtype=np.int64),
         )
 
     def fill(self, host_ints: NDArray[np.int32], batch: RaggedBatch) -> None:
         """Write a ragged batch's inputs, pad slot included, into `num_ints` of host memory."""
-        padded, num_slots, _ = self._config
+        padded, num_slots = self._config.num_tokens, self._config.num_slots
         num_tokens, num_sequences = batch.num_tokens, batch.num_sequences
         cu_seqlens = batch.cu_seqlens
         host_ints[:num_tokens] = batch.token_ids

@@ -96,6 +96,7 @@ class CudaRunner:
         device: the CUDA device.
         settings: of the graphs.
         by_length: whether the attention backend wants a class of longest sequences.
+        by_shape: whether it wants steps of one length, and of many short texts, set apart.
         max_tokens: longest sequence that is run without being asked for, to warm up.
         pair_offset: of the model's positions, see `hotbed.rose.batch`.
     """
@@ -111,6 +112,7 @@ class CudaRunner:
         device: torch.device,
         settings: CudaSettings,
         by_length: bool,
+        by_shape: bool = False,
         max_tokens: int = _WARM_UP_LENGTH,
         pair_offset: int = 0,
     ) -> None:
@@ -118,7 +120,7 @@ class CudaRunner:
         self._pair_offset = pair_offset
         self._recipe = recipe
         self._device = device
-        self._by_length = by_length
+        self._by_length, self._by_shape = by_length, by_shape
         self._max_tokens = max_tokens
         with torch.cuda.device(device):
             self._stream = torch.cuda.Stream(device)
@@ -233,8 +235,9 @@ class CudaRunner:
         return step_config(
             batch.num_tokens,
             batch.num_sequences,
-            int(batch.lengths.max()) if self._by_length else 0,
+            int(batch.lengths.max()) if self._by_length or self._by_shape else 0,
             by_length=self._by_length,
+            by_shape=self._by_shape,
         )
 
     def _inputs_of(self, config: StepConfig) -> InputBuffers:

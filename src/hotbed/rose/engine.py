@@ -158,6 +158,7 @@ class RoseEngine:
                 device=torch_device,
                 settings=cuda,
                 by_length=backend.grid_follows_max_seqlen,
+                by_shape=backend.tells_shapes_apart,
                 max_tokens=info.max_tokens,
                 pair_offset=pair_offset,
             )

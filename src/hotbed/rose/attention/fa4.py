@@ -88,6 +88,7 @@ class Fa4Backend:
     name = "fa4"
     supports_capture = True
     grid_follows_max_seqlen = False
+    tells_shapes_apart = False
     isolates_nan = False
 
     def __init__(
