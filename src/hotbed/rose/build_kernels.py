@@ -1,9 +1,11 @@
 """Builds kernels ahead of time into a folder: `python -m hotbed.rose.build_kernels`.
 
-    pip install "flash-attn-4[cu13]" quack-kernels
+    pip install "flash-attn-4[cu13]" "quack-kernels[cu13]"
     python -m hotbed.rose.build_kernels --out kernels
 
-FlashAttention 4, and GEMMs with what follows them fused. Needs no GPU: the kernels are compiled for
+FlashAttention 4, and GEMMs with what follows them fused. Both packages must lie in a folder named
+site-packages, as in any virtual environment: quack refuses to compile its parts from elsewhere, and
+the compiler is found through a .pth file there. Needs no GPU: the kernels are compiled for
 sm_90a from tensors without data, 2 to 9 s each, and linked with the C compiler into files of about
 90 KB. The machine that runs them needs only apache-tvm-ffi (3 MB), not the compiler (92 MB).
 """
