@@ -3,9 +3,9 @@
     python -m bench.gemm --kernel-dir kernels --out bench/results/gemm.jsonl
 
 Each layer of `bench.shapes` that a fused GEMM can take, at each number of rows: cuBLAS with the
-kernel behind it, as ROSE runs without the folder, against every tile in it. `rule` is the tile that
-`hotbed.rose.kernels.gemm.RULES` chooses, `-` where it leaves the step to cuBLAS: its numbers come
-from these rows. Then the kernels over rows that stay on their own, against the bytes they move.
+kernel behind it, as ROSE runs without the folder, against every tile in it. ROSE takes one tile,
+from `hotbed.rose.kernels.gemm.MIN_ROWS` on: both come from these rows; `*` marks where. Then the
+kernels over rows that stay on their own, against the bytes they move.
 
 Times are medians of CUDA graph replays, variants interleaved; weights lie in the L2 cache as far as
 they fit, for all variants alike. A wrong kernel is named and not timed.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,14 @@ from bench import rows
 from bench.attention import medians_us
 from bench.shapes import SHAPES
 from hotbed.rose.kernels import files, gelu, gemm, launchers, qk_norm_rope, rms_norm, swiglu
-from hotbed.rose.kernels.gemm import FusedGemm, FusedGemms, GemmRule, best_tile
-from hotbed.rose.kernels.gemm_files import Epilogue, GemmTile
+from hotbed.rose.kernels.gemm import FusedGemm
+from hotbed.rose.kernels.gemm_files import TILE, Epilogue, kernels_in
 
 DEVICE = torch.device("cuda", 0)
 ROWS = (128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
 CHECKED_ROWS = (1, 127, 1000, 4097)
 Call = Callable[[], object]
+Row = dict[str, Any]
 
 
 def layers() -> dict[tuple[Epilogue, int, int], str]:
@@ -44,8 +45,6 @@ def layers() -> dict[tuple[Epilogue, int, int], str]:
         d, f = c.hidden_size, c.intermediate_size
         if shape.family == "qwen3":
             found.setdefault(("swiglu", 2 * f, d), f"{name} gate/up")
-            found.setdefault(("residual", d, c.num_attention_heads * c.head_dim), f"{name} out")
-            found.setdefault(("residual", d, f), f"{name} down")
         else:
             found.setdefault(("gelu_bias", f, d), f"{name} up")
             found.setdefault(("gelu_tanh_bias", f, d), f"{name} up, tanh")
@@ -55,38 +54,24 @@ def layers() -> dict[tuple[Epilogue, int, int], str]:
 def inputs(epilogue: Epilogue, m: int, n: int, k: int) -> tuple[Tensor, Tensor, Tensor | None]:
     x = torch.randn(m, k, device=DEVICE, dtype=torch.bfloat16)
     weight = torch.randn(n, k, device=DEVICE, dtype=torch.bfloat16) / k**0.5
-    shape = {"swiglu": None, "residual": (m, n)}.get(epilogue, (n,))
-    operand = None if shape is None else torch.randn(shape, device=DEVICE, dtype=torch.bfloat16)
-    return x, weight, operand
+    bias = None if epilogue == "swiglu" else torch.randn(n, device=DEVICE, dtype=torch.bfloat16)
+    return x, weight, bias
 
 
-def unfused(epilogue: Epilogue, x: Tensor, weight: Tensor, operand: Tensor | None) -> object:
+def unfused(epilogue: Epilogue, x: Tensor, weight: Tensor, bias: Tensor | None) -> object:
     """As `hotbed.rose.layers.linear` runs it without the folder."""
-    if epilogue == "swiglu":
+    if bias is None:
         return launchers.swiglu(x @ weight.T)
-    assert operand is not None
-    if epilogue == "residual":
-        return operand.addmm_(x, weight.T)
     if epilogue == "gelu_bias":
-        return launchers.bias_gelu_(x @ weight.T, operand)
-    return torch._addmm_activation(operand, x, weight.T, use_gelu=True)
-
-
-def each_tile(gemms: FusedGemms, epilogue: Epilogue) -> dict[GemmTile, FusedGemm]:
-    found = gemms.get(epilogue)
-    if found is None:
-        return {}
-    return {
-        tile: FusedGemm(epilogue, {tile: kernel}, DEVICE, GemmRule(0, {tile: 1.0}))
-        for tile, kernel in found._kernels.items()
-    }
+        return launchers.bias_gelu_(x @ weight.T, bias)
+    return torch._addmm_activation(bias, x, weight.T, use_gelu=True)
 
 
 def worst_error(fused: FusedGemm, epilogue: Epilogue, m: int, n: int, k: int) -> float:
     """Largest error as a share of one rounding to BF16 and 2e-3; up to 1 is right."""
-    x, weight, operand = inputs(epilogue, m, n, k)
-    expected = gemm.reference(epilogue, x, weight, operand)
-    error = (fused(x, weight, operand).float() - expected).abs()
+    x, weight, bias = inputs(epilogue, m, n, k)
+    expected = gemm.reference(epilogue, x, weight, bias)
+    error = (fused(x, weight, bias).float() - expected).abs()
     return float((error / (2**-8 * expected.abs() + 2e-3)).max())
 
 
@@ -103,35 +88,31 @@ def time_us(variants: dict[str, Call], flops: float, reps: int) -> dict[str, flo
     return medians_us(graphs, calls, reps)
 
 
-def measure_gemms(gemms: FusedGemms, reps: int) -> Iterator[dict[str, Any]]:
+def measure_gemms(kernel_dir: Path, row_counts: Sequence[int], reps: int) -> Iterator[Row]:
     """Rows; one with `worst_error` above 1 is of a wrong kernel."""
-    num_sms = torch.cuda.get_device_properties(DEVICE).multi_processor_count
     for (epilogue, n, k), layer in layers().items():
-        tiles = each_tile(gemms, epilogue)
-        errors = {
-            tile: max(worst_error(fused, epilogue, m, n, k) for m in CHECKED_ROWS)
-            for tile, fused in tiles.items()
-        }
-        right = {tile: fused for tile, fused in tiles.items() if errors[tile] <= 1}
         print(f"{layer}: {epilogue}, N {n}, K {k}", flush=True)
-        for tile in tiles.keys() - right.keys():
-            print(f"  {tile.name} WRONG: error {errors[tile]:.2f} of what rounding explains")
-            yield {"model": layer, "settings": tile.name, "worst_error": errors[tile]}
-        rule = gemm.RULES[epilogue]
-        for m in ROWS:
-            x, weight, operand = inputs(epilogue, m, n, k)
-            args = (x, weight, operand)
+        right: dict[str, tuple[FusedGemm, float]] = {}
+        for kernel in kernels_in(kernel_dir):
+            if kernel.epilogue != epilogue:
+                continue
+            fused, name = gemm.load(kernel_dir, kernel, DEVICE, 0), kernel.tile.name
+            error = max(worst_error(fused, epilogue, m, n, k) for m in CHECKED_ROWS)
+            if error <= 1:
+                right[name] = (fused, error)
+                continue
+            print(f"  {name} WRONG: error {error:.2f} of what rounding explains")
+            yield {"model": layer, "settings": name, "worst_error": error}
+        for m in row_counts:
+            args = inputs(epilogue, m, n, k)
             variants: dict[str, Call] = {"cuBLAS": lambda a=args, e=epilogue: unfused(e, *a)}
-            for tile, fused in right.items():
-                variants[tile.name] = lambda f=fused, a=args: f(*a)
+            for name, (fused, _) in right.items():
+                variants[name] = lambda f=fused, a=args: f(*a)
             flops = 2.0 * m * n * k
             times = time_us(variants, flops, reps)
-            chosen = "-"
-            if right and m >= rule.min_rows:
-                chosen = best_tile(m, n, tuple(right), rule, num_sms).name
-            text = "  ".join(f"{name} {us:8.1f}" for name, us in times.items())
-            fastest = min(times, key=lambda name: times[name])
-            print(f"  {m:6}  {text}  best {fastest}, rule {chosen}", flush=True)
+            chosen = TILE.name if m >= gemm.MIN_ROWS[epilogue] else "cuBLAS"
+            marked = (f"{name}{'*' * (name == chosen)} {us:8.1f}" for name, us in times.items())
+            print(f"  {m:6}  {'  '.join(marked)}", flush=True)
             for name, us in times.items():
                 yield {
                     "model": layer,
@@ -139,13 +120,11 @@ def measure_gemms(gemms: FusedGemms, reps: int) -> Iterator[dict[str, Any]]:
                     "settings": f"{epilogue} {n}x{k}, {name}",
                     "p50_ms": us / 1e3,
                     "tflops": flops / us * 1e-6,
-                    "worst_error": max(
-                        (errors[tile] for tile in right if tile.name == name), default=0.0
-                    ),
+                    "worst_error": right[name][1] if name in right else 0.0,
                 }
 
 
-def measure_rows_kernels(reps: int) -> Iterator[dict[str, Any]]:
+def measure_rows_kernels(reps: int) -> Iterator[Row]:
     """The kernels between the GEMMs, with the rate at which they move what they must."""
 
     def bf16(*shape: int) -> Tensor:
@@ -193,6 +172,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kernel-dir", type=Path, required=True)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     parser.add_argument("--reps", type=int, default=15)
     parser.add_argument("--commit", help="for the rows, where the tree is no git checkout")
     options = parser.parse_args()
@@ -204,7 +184,7 @@ def main() -> int:
     measured = [
         rows.row("gemm", "hotbed", **fields, **where)
         for fields in itertools.chain(
-            measure_gemms(FusedGemms(options.kernel_dir, DEVICE), options.reps),
+            measure_gemms(options.kernel_dir, options.rows, options.reps),
             measure_rows_kernels(options.reps),
         )
     ]

@@ -18,15 +18,15 @@ import torch
 
 from hotbed.core.errors import HotbedError
 from hotbed.rose.kernels import files, gemm
-from hotbed.rose.kernels.gemm import RULES, FusedGemm, FusedGemms, GemmRule, best_tile
-from hotbed.rose.kernels.gemm_files import Epilogue, GemmKernel, GemmTile
+from hotbed.rose.kernels.gemm import FusedGemms
+from hotbed.rose.kernels.gemm_files import Epilogue, GemmKernel, GemmTile, kernels_in
 from hotbed.rose.layers import fused
 from hotbed.rose.layers.linear import Linear
 from hotbed.rose.layers.mlp import Mlp, SwiGluMlp
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-TILE, OTHER = GemmTile(128, 192, True), GemmTile(256, 128, False)
-EPILOGUES: tuple[Epilogue, ...] = ("swiglu", "gelu_bias", "gelu_tanh_bias", "residual")
+OTHER = GemmTile(256, 128, False)
+EPILOGUES: tuple[Epilogue, ...] = ("swiglu", "gelu_bias", "gelu_tanh_bias")
 
 
 class FakeRuntime(ModuleType):
@@ -44,27 +44,27 @@ class FakeRuntime(ModuleType):
             x: torch.Tensor,
             weight: torch.Tensor,
             preact: None,
-            added: torch.Tensor | None,
+            added: None,
             epilogue: tuple[Any, ...],
             scheduler: tuple[Any, ...],
             *rest: None,
         ) -> None:
             assert preact is None
+            assert added is None
             assert rest == (None, None, None)
             assert scheduler == (1, None, 8, None, None, None)
-            *bias, out, counter, workspace = epilogue
+            *biases, out, counter, workspace = epilogue
             assert counter is None
             assert workspace is None
-            operand = added
-            if "bias" in kernel.epilogue:
-                (row,) = bias
+            bias = None
+            if kernel.epilogue != "swiglu":
+                (row,) = biases
                 assert row.shape == (1, len(weight))
-                operand = row[0]
+                bias = row[0]
             else:
-                assert not bias
-            assert (added is not None) == (kernel.epilogue == "residual")
+                assert not biases
             self.calls.append((kernel, len(x)))
-            out.copy_(gemm.reference(kernel.epilogue, x, weight, operand))
+            out.copy_(gemm.reference(kernel.epilogue, x, weight, bias))
 
         return {"run": run}
 
@@ -79,7 +79,8 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for epilogue in EPILOGUES:
-        (tmp_path / GemmKernel(epilogue, TILE).file_name).touch()
+        (tmp_path / GemmKernel(epilogue).file_name).touch()
+        (tmp_path / GemmKernel(epilogue, OTHER).file_name).touch()
     (tmp_path / "gemm_sm100_bf16_swiglu_t128x192p.so").touch()
     (tmp_path / "stub.c").touch()
     return tmp_path
@@ -91,8 +92,8 @@ def _inputs(
     torch.manual_seed(0)
     x = torch.randn(num_rows, k, device=device).bfloat16()
     weight = (torch.randn(n, k, device=device) / k**0.5).bfloat16()
-    shape = None if epilogue == "swiglu" else (num_rows, n) if epilogue == "residual" else (n,)
-    return x, weight, None if shape is None else torch.randn(shape, device=device).bfloat16()
+    bias = None if epilogue == "swiglu" else torch.randn(n, device=device).bfloat16()
+    return x, weight, bias
 
 
 def _assert_close(got: torch.Tensor, expected: torch.Tensor) -> None:
@@ -103,7 +104,7 @@ def _assert_close(got: torch.Tensor, expected: torch.Tensor) -> None:
 @pytest.mark.parametrize(
     ("kernel", "name"),
     [
-        (GemmKernel("swiglu", TILE), "gemm_sm90_bf16_swiglu_t128x192p.so"),
+        (GemmKernel("swiglu"), "gemm_sm90_bf16_swiglu_t128x128p.so"),
         (GemmKernel("gelu_tanh_bias", OTHER), "gemm_sm90_bf16_gelu_tanh_bias_t256x128c.so"),
     ],
 )
@@ -126,13 +127,11 @@ def test_arguments_lie_in_the_kernels_order(
 ) -> None:
     kernel = FusedGemms(folder, CPU).get(epilogue)
     assert kernel is not None
-    assert runtime.calls == [(GemmKernel(epilogue, TILE), 1)], "each has run once, at load"
-    x, weight, operand = _inputs(epilogue, num_rows)
-    expected = gemm.reference(epilogue, x, weight, operand)
-    got = kernel(x, weight, operand)
-    _assert_close(got, expected)
+    assert runtime.calls == [(GemmKernel(epilogue), 1)], "it has run once, at load"
+    x, weight, bias = _inputs(epilogue, num_rows)
+    got = kernel(x, weight, bias)
+    _assert_close(got, gemm.reference(epilogue, x, weight, bias))
     assert got.is_contiguous()
-    assert (got is operand) == (epilogue == "residual"), "the residual is written over"
 
 
 def test_a_kernel_is_loaded_once_and_the_others_not_at_all(
@@ -141,16 +140,16 @@ def test_a_kernel_is_loaded_once_and_the_others_not_at_all(
     gemms = FusedGemms(folder, CPU)
     assert gemms.get("swiglu") is gemms.get("swiglu")
     assert [kernel.epilogue for kernel, _ in runtime.calls] == ["swiglu"]
-    (folder / GemmKernel("residual", TILE).file_name).unlink()
-    assert gemms.get("residual") is None
+    (folder / GemmKernel("gelu_bias").file_name).unlink()
+    assert gemms.get("gelu_bias") is None, "a tile for the bench is not taken"
 
 
 @pytest.mark.usefixtures("runtime")
 def test_what_it_would_misread_is_refused(folder: Path) -> None:
     gemms = FusedGemms(folder, CPU)
-    swiglu, residual = gemms.get("swiglu"), gemms.get("residual")
+    swiglu, gelu = gemms.get("swiglu"), gemms.get("gelu_bias")
     assert swiglu is not None
-    assert residual is not None
+    assert gelu is not None
     x, weight, _ = _inputs("swiglu", 4)
     for args, message in (
         ((x.float(), weight), "x must be contiguous bfloat16"),
@@ -158,36 +157,14 @@ def test_what_it_would_misread_is_refused(folder: Path) -> None:
         ((x, weight.T.contiguous().T), "weight must be"),
         ((x, weight[:90].contiguous()), "multiples of 8"),
         ((x.flatten()[1:].new_empty(4 * 64 + 1)[1:].view(4, 64), weight), "16 bytes"),
-        ((x, weight, x), "neither bias nor residual"),
+        ((x, weight, torch.zeros(96).bfloat16()), "swiglu takes no bias"),
     ):
         with pytest.raises(ValueError, match=message):
             swiglu(*args)
-    with pytest.raises(ValueError, match="operand must be"):
-        residual(x, weight, torch.zeros(96).bfloat16())
-    with pytest.raises(ValueError, match="needs a bias or a residual"):
-        residual(x, weight)
-
-
-@pytest.mark.parametrize(
-    ("num_rows", "num_columns", "tile"),
-    [
-        (8192, 6144, (128, 192)),  # 15.5 waves of small tiles, 11.6 of large ones
-        (8192, 1024, (256, 128)),  # 2.9 waves against 1.94
-        (1, 96, (128, 192)),
-    ],
-)
-def test_the_tile_with_the_shortest_waves_is_taken(
-    num_rows: int, num_columns: int, tile: tuple[int, int]
-) -> None:
-    rule = GemmRule(0, {TILE: 1.0, OTHER: 0.99})
-    got = best_tile(num_rows, num_columns, (TILE, OTHER), rule, 132)
-    assert (got.m, got.n) == tile
-
-
-def test_a_tile_without_a_rate_is_left_for_last() -> None:
-    rule = GemmRule(0, {TILE: 0.01})
-    assert best_tile(8192, 1024, (OTHER, TILE), rule, 132) == TILE
-    assert best_tile(8192, 1024, (OTHER,), rule, 132) == OTHER
+    with pytest.raises(ValueError, match="bias must be"):
+        gelu(x, weight, torch.zeros(64).bfloat16())
+    with pytest.raises(ValueError, match="gelu_bias needs a bias"):
+        gelu(x, weight)
 
 
 @pytest.fixture
@@ -204,7 +181,7 @@ def on_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_layers_take_it_from_a_number_of_rows_on(
     num_rows: int, folder: Path, runtime: FakeRuntime
 ) -> None:
-    rules = {e: GemmRule(8, RULES[e].rates) for e in EPILOGUES}
+    min_rows = dict.fromkeys(EPILOGUES, 8)
     torch.manual_seed(0)
     gate_up, up = (torch.randn(n, 64).div(8).bfloat16() for n in (96, 48))
     down, bias = torch.randn(64, 48).div(7).bfloat16(), torch.randn(48).bfloat16()
@@ -217,12 +194,11 @@ def test_layers_take_it_from_a_number_of_rows_on(
 
     expected = outputs()
     assert not runtime.calls, "outside of with_gemms nothing is fused"
-    with fused.with_gemms(FusedGemms(folder, CPU, rules=rules)):
+    with fused.with_gemms(FusedGemms(folder, CPU, min_rows=min_rows)):
         runtime.calls.clear()
         got = outputs()
     called = [kernel.epilogue for kernel, rows in runtime.calls if rows == num_rows and rows > 1]
-    fits = num_rows >= 8
-    assert called == (["swiglu", "residual", "gelu_bias", "residual"] if fits else [])
+    assert called == (["swiglu", "gelu_bias"] if num_rows >= 8 else [])
     for a, b in zip(got, expected, strict=True):
         # The unfused path rounds once more, at values of up to 4.
         torch.testing.assert_close(a.float(), b.float(), atol=2**-5, rtol=2**-6)
@@ -231,9 +207,9 @@ def test_layers_take_it_from_a_number_of_rows_on(
 @pytest.mark.usefixtures("on_kernels", "runtime")
 def test_a_weight_that_no_kernel_takes_is_left_to_cublas(folder: Path) -> None:
     with fused.with_gemms(FusedGemms(folder, CPU)):
-        assert fused.gemm_for(torch.zeros(64, 64), "residual") is not None
-        assert fused.gemm_for(torch.zeros(60, 64), "residual") is None
-        assert fused.gemm_for(torch.zeros(64, 60), "residual") is None
+        assert fused.gemm_for(torch.zeros(64, 64), "gelu_bias") is not None
+        assert fused.gemm_for(torch.zeros(60, 64), "gelu_bias") is None
+        assert fused.gemm_for(torch.zeros(64, 60), "gelu_bias") is None
         assert fused.gemm_for(torch.zeros(72, 64), "swiglu") is None
 
 
@@ -244,6 +220,7 @@ def test_without_kernels_or_for_another_dtype_there_are_none(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     empty = tmp_path_factory.mktemp("empty")
+    (empty / GemmKernel("swiglu", OTHER).file_name).touch()
     assert isinstance(gemm.open_gemms(folder, CUDA, torch.bfloat16), FusedGemms)
     assert gemm.open_gemms(folder, CPU, torch.bfloat16) is None
     assert gemm.open_gemms(folder, CUDA, torch.float32) is None
@@ -273,22 +250,18 @@ def test_every_tile_matches_the_reference_eager_and_replayed(
         pytest.skip("HOTBED_KERNEL_DIR names no folder of kernels")
     if (reason := files.missing(Path(name), CUDA)) is not None:
         pytest.skip(reason)
-    found = FusedGemms(Path(name), CUDA).get(epilogue)
-    if found is None:
+    found = [kernel for kernel in kernels_in(Path(name)) if kernel.epilogue == epilogue]
+    if not found:
         pytest.skip(f"the folder has no kernel for {epilogue}")
-    for tile, kernel in found._kernels.items():
-        forced = FusedGemm(epilogue, {tile: kernel}, CUDA, GemmRule(0, {tile: 1.0}))
-        x, weight, operand = _inputs(epilogue, num_rows, CUDA, n, k)
-        expected = gemm.reference(epilogue, x, weight, operand)
-        before = None if operand is None else operand.clone()
-        _assert_close(forced(x, weight, operand), expected)
-        if operand is not None and before is not None:
-            operand.copy_(before)
+    for kernel in found:
+        fused_gemm = gemm.load(Path(name), kernel, CUDA, 0)
+        x, weight, bias = _inputs(epilogue, num_rows, CUDA, n, k)
+        expected = gemm.reference(epilogue, x, weight, bias)
+        _assert_close(fused_gemm(x, weight, bias), expected)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            out = forced(x, weight, operand)
-        if epilogue != "residual":
-            out.fill_(float("nan"))
+            out = fused_gemm(x, weight, bias)
+        out.fill_(float("nan"))
         graph.replay()
         torch.cuda.synchronize()
         _assert_close(out, expected)

@@ -59,11 +59,7 @@ class TileRule:
 TILES: dict[Mask, tuple[TileRule, ...]] = {
     "full": (TileRule((64, 64), 8_192, max_slot_rows=64), TileRule(DEFAULT_TILE, torch.inf)),
     "causal": (TileRule((64, 64), 16_384, max_slot_rows=64), TileRule(DEFAULT_TILE, torch.inf)),
-    "win": (
-        TileRule((64, 64), 8_192, max_slot_rows=64),
-        TileRule((128, 64), torch.inf),
-        TileRule(DEFAULT_TILE, torch.inf),
-    ),
+    "win": (TileRule((64, 64), 8_192, max_slot_rows=64), TileRule((128, 64), torch.inf)),
 }
 
 

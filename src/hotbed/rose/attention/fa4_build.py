@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hotbed.rose.attention.fa4_kernels import DEFAULT_TILE, Fa4Kernel, Mask
+from hotbed.rose.attention.fa4 import TILES
+from hotbed.rose.attention.fa4_kernels import DEFAULT_TILE, Fa4Kernel
 
 PACKAGE = "flash-attn-4"
 # Read by flash_attn and by the CuTe compiler when they are imported.
@@ -18,6 +19,9 @@ ENVIRONMENT = {
     "FLASH_ATTENTION_NUM_SMS": "132",
     "FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED": "0",
 }
+# (head dim, query heads a key head), among them MiniLM's, BERT's and ModernBERT's, and those of
+# Qwen3 and Mistral. Others can be built by name.
+_HEADS = ((32, 1), (64, 1), (64, 4), (128, 1), (128, 2), (128, 4))
 
 
 def load() -> Any:
@@ -26,18 +30,12 @@ def load() -> Any:
 
 
 def default_kernels() -> list[Fa4Kernel]:
-    """Every head dim, group and mask that ROSE's models have, in the tiles `fa4.TILES` names."""
-    tiles: dict[Mask, list[tuple[int, int]]] = {
-        "full": [DEFAULT_TILE, (64, 64)],
-        "causal": [DEFAULT_TILE, (64, 64)],
-        "win": [DEFAULT_TILE, (64, 64), (128, 64)],
-    }
+    """The head dims and groups that ROSE's models have, with every mask, in the tiles it takes."""
     return [
-        Fa4Kernel(head_dim, group, mask, tile)
-        for head_dim in (32, 64, 128)
-        for group in (1, 2, 4)
-        for mask, of_mask in tiles.items()
-        for tile in of_mask
+        Fa4Kernel(head_dim, group, mask, rule.tile)
+        for head_dim, group in _HEADS
+        for mask, rules in TILES.items()
+        for rule in rules
     ]
 
 

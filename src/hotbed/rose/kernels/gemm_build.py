@@ -8,22 +8,21 @@ copy of the weights, and other layers read them as they are.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hotbed.rose.kernels.gemm_files import CLUSTER, Epilogue, GemmKernel, GemmTile
+from hotbed.rose.kernels.gemm_files import CLUSTER, Epilogue, GemmKernel
 
 PACKAGE = "quack-kernels"
 # Read by quack and by the CuTe compiler when they are imported.
 ENVIRONMENT = {"QUACK_ARCH": "90", "CUTE_DSL_ARCH": "sm_90a", "QUACK_CACHE_ENABLED": "0"}
 # quack's names.
-_ACTIVATIONS: dict[Epilogue, str | None] = {
+_ACTIVATIONS: dict[Epilogue, str] = {
     "swiglu": "swiglu",
     "gelu_bias": "gelu_erf",
     "gelu_tanh_bias": "gelu_tanh_approx",
-    "residual": None,
 }
 # A sample, as the kernel takes any size: rows, columns, depth.
 _M, _N, _K = 512, 1024, 512
@@ -35,15 +34,8 @@ def load() -> Any:
 
 
 def default_kernels() -> list[GemmKernel]:
-    """Every epilogue in the tiles that may be the fastest for it."""
-    wide = [GemmTile(128, 128, True), GemmTile(128, 192, True), GemmTile(256, 128, False)]
-    tiles: dict[Epilogue, list[GemmTile]] = {
-        "swiglu": [*wide, GemmTile(256, 192, False)],
-        "gelu_bias": [*wide, GemmTile(256, 192, False)],
-        "gelu_tanh_bias": wide,
-        "residual": [*wide, GemmTile(128, 256, False)],
-    }
-    return [GemmKernel(epilogue, tile) for epilogue, of in tiles.items() for tile in of]
+    """Every epilogue, in the tile that ROSE takes."""
+    return [GemmKernel(epilogue) for epilogue in get_args(Epilogue)]
 
 
 def compile_kernel(kernel: GemmKernel, library: Any) -> Any:
@@ -52,25 +44,23 @@ def compile_kernel(kernel: GemmKernel, library: Any) -> Any:
     # An argument of the kernel, so of no account here; asking the driver for it would need a GPU.
     host.get_max_active_clusters = lambda cluster_size: 1
     gated = kernel.epilogue == "swiglu"
-    bias = kernel.epilogue in ("gelu_bias", "gelu_tanh_bias")
-    residual = kernel.epilogue == "residual"
     epilogue = library.linear_act_mod(
         _ACTIVATIONS[kernel.epilogue],
         gated=gated,
-        has_c=residual,
-        has_rowvec=bias,
+        has_c=False,
+        has_rowvec=not gated,
         has_colvec=False,
     )
     with FakeTensorMode(), torch.device("cuda"):
         x, weight = (torch.empty(rows, _K, dtype=torch.bfloat16) for rows in (_M, _N))
         operands = {"mAuxOut": torch.empty(_M, _N // 2 if gated else _N, dtype=torch.bfloat16)}
-        if bias:
+        if not gated:
             operands["mRowVecBroadcast"] = torch.empty(1, _N, dtype=torch.bfloat16)
         plan = epilogue.gemm(
             x,
             weight,
             None,
-            torch.empty(_M, _N, dtype=torch.bfloat16) if residual else None,
+            None,
             epi_args=operands,
             tile_M=kernel.tile.m,
             tile_N=kernel.tile.n,

@@ -9,8 +9,8 @@ of its own.
 
 On a GPU the GEMM is cuBLAS's, which takes bias, tanh-GELU and ReLU into its epilogue. The residual
 is the matrix it accumulates on: in place, as the out-of-place form copies it first. Exact GELU is a
-kernel of its own, together with the bias. For steps of many rows GELU and residual run in the
-epilogue of a GEMM from the folder of kernels, where there is one (`hotbed.rose.kernels.gemm`).
+kernel of its own, together with the bias. For steps of many rows GELU runs in the epilogue of a
+GEMM from the folder of kernels, where there is one (`hotbed.rose.kernels.gemm`).
 """
 
 from __future__ import annotations
@@ -77,10 +77,9 @@ class Linear:
         if self.kernels is not None and activation == "gelu":
             self.kernels.check_multiple("GELU", self.out_features)
         # Held by the layer, so that nothing is loaded under capture.
-        self._fused_residual = gemm_for(weight, "residual") if bias is None else None
-        self._fused_activation = None
+        self._fused = None
         if bias is not None and activation in _FUSED:
-            self._fused_activation = gemm_for(weight, _FUSED[activation])
+            self._fused = gemm_for(weight, _FUSED[activation])
 
     def __call__(self, x_TI: Tensor, residual: Tensor | None = None) -> Tensor:
         """x [T, in] to [T, out], plus `residual` [T, out] if given.
@@ -105,12 +104,10 @@ class Linear:
 
     def _on_gpu(self, kernels: ModuleType, x_TI: Tensor, residual: Tensor | None) -> Tensor:
         if residual is not None:
-            if (fused := self._fused_residual) is not None and fused.takes(x_TI):
-                return fused(x_TI, self.weight, residual)
             y = residual.addmm_(x_TI, self.weight.T)
             return y if self._bias is None else y.add_(self._bias)
-        if (fused := self._fused_activation) is not None and fused.takes(x_TI):
-            return fused(x_TI, self.weight, self._bias)
+        if self._fused is not None and self._fused.takes(x_TI):
+            return self._fused(x_TI, self.weight, self._bias)
         if self._activation == "gelu":
             activated: Tensor = kernels.bias_gelu_(x_TI @ self.weight.T, self._bias)
             return activated
