@@ -46,6 +46,7 @@ def main() -> int:
     parser.add_argument("--attention", default="auto")
     parser.add_argument("--kernel-dir", type=Path)
     parser.add_argument("--step-tokens", type=int, nargs="*", default=[8192])
+    parser.add_argument("--sizes", type=_size, nargs="*", help="as 25x512; all if not given")
     parser.add_argument("--commit", help="for the rows, where the tree is no git checkout")
     arguments = parser.parse_args()
     bandwidth, matmul = ceilings()
@@ -57,9 +58,11 @@ def main() -> int:
         runner, backend, weights = build(shape, settings)
         cosine = check(shape, runner, weights)
         print(f"{name}: {backend}, cosine >= {cosine:.6f}", flush=True)
-        sizes = SIZES if name != "qwen3-embedding-4b" else SIZES[:6]
+        sizes = arguments.sizes or (SIZES if name != "qwen3-embedding-4b" else SIZES[:6])
         for n, length in sizes:
-            for step_tokens in arguments.step_tokens if n * length > 8192 else [n * length]:
+            # From one text to all of them, each size once.
+            steps = (max(length, min(n * length, tokens)) for tokens in arguments.step_tokens)
+            for step_tokens in dict.fromkeys(steps):
                 result = time_size(runner, n, length, step_tokens)
                 floor = max(
                     shape.weight_bytes() / bandwidth,
@@ -92,6 +95,11 @@ def main() -> int:
     if arguments.out:
         rows.append(arguments.out, measured)
     return 0
+
+
+def _size(text: str) -> tuple[int, int]:
+    n, length = text.split("x")
+    return int(n), int(length)
 
 
 def ceilings() -> tuple[float, float]:
@@ -176,7 +184,7 @@ def check(shape: Shape, runner: CudaRunner, weights: Any) -> float:
         spread = np.abs(got["mixed"] - got["alone"]).max() / np.abs(got["alone"]).max()
         print(f"{shape.name} {attempt}: alone against mixed, relative {spread:.1e}", flush=True)
     # Steps of the shapes that have attention of their own.
-    for name, more in {"uniform": [512] * 9, "short": [32] * 130 + [7]}.items():
+    for name, more in {"uniform": [512] * 9, "short": [32] * 130 + [101]}.items():
         sequences = [random.integers(0, shape.config.vocab_size, n).astype(np.int32) for n in more]
         with torch.inference_mode():
             expected = torch.stack(

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from hotbed.rose import buckets
 from hotbed.rose.attention import by_shape
 from hotbed.rose.buckets import StepConfig, step_config
 
@@ -16,7 +17,8 @@ from hotbed.rose.buckets import StepConfig, step_config
     by_shape=st.booleans(),
 )
 @example(lengths=[512] * 9, by_length=False, by_shape=True)
-@example(lengths=[1] * 300, by_length=False, by_shape=True)
+@example(lengths=[16] * 257, by_length=False, by_shape=True)
+@example(lengths=[127] * 33, by_length=True, by_shape=True)
 def test_a_configuration_holds_the_step(
     lengths: list[int], by_length: bool, by_shape: bool
 ) -> None:
@@ -52,7 +54,7 @@ def test_a_step_of_one_length_has_a_configuration_that_it_fits_exactly() -> None
 
 
 @pytest.mark.parametrize(
-    "lengths", [[512] * 8 + [511], [512] * 7, [500] * 16, [192] * 64, [512] * 9 + [1]]
+    "lengths", [[512] * 8 + [511], [512] * 7, [500] * 16, [320] * 16, [512] * 9 + [1], [1152] * 4]
 )
 def test_other_steps_are_ragged(lengths: list[int]) -> None:
     total, longest = sum(lengths), max(lengths)
@@ -61,18 +63,33 @@ def test_other_steps_are_ragged(lengths: list[int]) -> None:
     assert not ragged.uniform
 
 
-def test_every_length_that_cudnn_is_taken_for_has_a_configuration() -> None:
-    for causal in (False, True):
-        for length in range(0, 4097, 64):
-            if length in by_shape.DENSE_LENGTHS[causal]:
-                count = -(-4096 // length)
-                made = step_config(count * length, count, length, by_length=False, by_shape=True)
-                assert made.uniform, length
+def test_every_length_set_apart_is_one_that_cudnn_is_taken_for() -> None:
+    made = set()
+    for length in range(1, 4097):
+        count = -(-4096 // length)
+        if step_config(count * length, count, length, by_length=False, by_shape=True).uniform:
+            made.add(length)
+    assert made == {n for n in by_shape.DENSE_LENGTHS if n % 128 == 0}
 
 
-def test_many_short_texts_are_told_from_as_many_with_a_long_one() -> None:
-    short = step_config(4096, 128, 64, by_length=False, by_shape=True)
-    assert short.max_seqlen <= by_shape.MAX_SHORT_LENGTH
-    assert short.num_slots >= by_shape.MIN_SHORT_SLOTS
-    long = step_config(4096, 128, 65, by_length=False, by_shape=True)
-    assert long.max_seqlen == 4096
+@pytest.mark.parametrize(
+    ("num_tokens", "longest", "padded", "max_seqlen"),
+    [
+        (4096, 128, 4096, 128),
+        (4097, 20, 4224, 128),
+        (4097, 129, 4352, 256),
+        (4097, 256, 4352, 256),
+        (4097, 257, 4352, 4352),
+        (4095, 64, 4096, 4096),
+    ],
+)
+def test_large_steps_of_short_texts_have_classes_of_their_own(
+    num_tokens: int, longest: int, padded: int, max_seqlen: int
+) -> None:
+    config = step_config(num_tokens, 300, longest, by_length=False, by_shape=True)
+    assert config == StepConfig(padded, 512, max_seqlen)
+
+
+def test_attention_knows_the_classes_of_short_texts() -> None:
+    assert tuple(by_shape.max_short_length(h) for h in (128, 64)) == buckets._SHORT_CLASSES
+    assert buckets._MIN_SHAPED_TOKENS == by_shape.MIN_SHORT_TOKENS

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 _MIN_LENGTH_CLASS = 64
-# Uniform steps are set apart only where that pays (`hotbed.rose.attention.by_shape`), and for few
-# lengths, so that graphs stay few.
-_UNIFORM_LENGTHS = range(256, 1025, 64)
-_MIN_UNIFORM_TOKENS = 4096
-# From so many sequences of so few tokens on a step is one of many short texts.
-_MIN_SHORT_SEQUENCES = 128
-_MAX_SHORT_LENGTH = 64
+# Steps with a shape of their own are set apart only where that pays
+# (`hotbed.rose.attention.by_shape`), and for few lengths, so that graphs stay few.
+_MIN_SHAPED_TOKENS = 4096
+_UNIFORM_LENGTHS = range(128, 1025, 128)
+_SHORT_CLASSES = (128, 256)
 
 
 class StepConfig(NamedTuple):
@@ -46,30 +44,26 @@ def step_config(
         longest: tokens of the longest sequence.
         by_length: whether the attention backend's grid depends on the longest sequence, so that
             it is worth a class of its own.
-        by_shape: whether the backend treats two kinds of steps differently: those of one length,
-            which then get a configuration that they fit exactly, and those of many short texts,
+        by_shape: whether the backend treats two kinds of large steps differently: those of one
+            length, which then get a configuration that they fit exactly, and those of short texts,
             which get a class of the longest sequence.
 
     Tokens go up in steps of 32 to 128, where a query's rows are most of its cost, of 64 to 1,024
-    and of 256 above, sequences and lengths by powers of two.
+    and of 256 above (128 where texts are no longer), sequences and lengths by powers of two.
     """
-    if by_shape and _is_uniform(num_tokens, num_sequences, longest):
-        return StepConfig(num_tokens, num_sequences, longest, uniform=True)
     granule = 32 if num_tokens <= 128 else 64 if num_tokens <= 1024 else 256
+    length = max(_MIN_LENGTH_CLASS, _power_of_two(longest)) if by_length else None
+    if by_shape and num_tokens >= _MIN_SHAPED_TOKENS:
+        if num_tokens == num_sequences * longest and longest in _UNIFORM_LENGTHS:
+            return StepConfig(num_tokens, num_sequences, longest, uniform=True)
+        if longest <= _SHORT_CLASSES[-1]:
+            length = next(n for n in _SHORT_CLASSES if longest <= n)
+            granule = min(granule, length)
     padded = -(-num_tokens // granule) * granule
-    short = num_sequences >= _MIN_SHORT_SEQUENCES and longest <= _MAX_SHORT_LENGTH
-    by_length = by_length or (by_shape and short)
-    length = max(_MIN_LENGTH_CLASS, _power_of_two(longest)) if by_length else padded
+    if length is None:
+        length = padded
     # The pad slot, too, is no longer than max_seqlen: it is shorter than the granule.
     return StepConfig(padded, _power_of_two(num_sequences), max(length, granule))
-
-
-def _is_uniform(num_tokens: int, num_sequences: int, longest: int) -> bool:
-    return (
-        num_tokens == num_sequences * longest
-        and num_tokens >= _MIN_UNIFORM_TOKENS
-        and longest in _UNIFORM_LENGTHS
-    )
 
 
 def _power_of_two(n: int) -> int:

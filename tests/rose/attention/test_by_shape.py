@@ -44,15 +44,16 @@ def _batch(lengths: list[int], device: str = "cpu") -> PackedBatch:
     [
         ([512] * 16, "sdpa"),
         ([512] * 9, "sdpa"),
-        ([256] * 32, "sdpa"),
+        ([128] * 32, "sdpa"),
         ([512] * 15 + [511], "ragged"),
         ([512] * 4, "ragged"),
         ([500] * 16, "ragged"),
         ([4096, 4096], "ragged"),
         ([32] * 256, "varlen"),
-        ([64] * 128, "varlen"),
-        ([32] * 256 + [65], "ragged"),
-        ([64] * 100, "ragged"),
+        ([128] * 64 + [1], "varlen"),
+        ([256] * 32 + [255], "varlen"),
+        ([32] * 256 + [257], "ragged"),
+        ([32] * 127, "ragged"),
     ],
 )
 def test_the_step_goes_to_the_backend_of_its_shape(
@@ -60,6 +61,14 @@ def test_the_step_goes_to_the_backend_of_its_shape(
 ) -> None:
     spec = AttentionSpec(4, 2, 64, causal=causal)
     plan = ByShapeBackend(Ragged()).plan(_batch(lengths), spec)
+    assert plan.backend.name == chosen
+
+
+@pytest.mark.parametrize(("longest", "chosen"), [(128, "varlen"), (129, "ragged")])
+def test_large_heads_take_varlen_for_the_shortest_texts_only(longest: int, chosen: str) -> None:
+    plan = ByShapeBackend(Ragged()).plan(
+        _batch([100] * 50 + [longest]), AttentionSpec(2, 1, 128, causal=False)
+    )
     assert plan.backend.name == chosen
 
 
@@ -102,7 +111,7 @@ def test_it_says_what_it_stands_on() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("heads", "head_dim"), [((16, 8), 128), ((16, 16), 64), ((12, 12), 32)])
-@pytest.mark.parametrize("lengths", [[512] * 9, [256] * 16, [1024] * 4, [32] * 150], ids=str)
+@pytest.mark.parametrize("lengths", [[512] * 9, [128] * 32, [1024] * 4, [32] * 150], ids=str)
 def test_every_shape_is_right_on_the_card_eager_and_replayed(
     heads: tuple[int, int], head_dim: int, causal: bool, lengths: list[int]
 ) -> None:

@@ -90,7 +90,7 @@ class AttentionBackend(Protocol):
     grid_follows_max_seqlen: bool
     """Whether the launch grows with `PackedBatch.max_seqlen`, so that a tighter bound is faster."""
     tells_shapes_apart: bool
-    """Whether steps of one length, and of many short texts, are worth a configuration of their own
+    """Whether steps of one length, and of short texts, are worth a configuration of their own
     (`hotbed.rose.buckets`), because `plan` treats them differently."""
     isolates_nan: bool
     """Whether a NaN stays in its sequence. If not, it may reach sequences that lie up to a tile of

@@ -1,14 +1,23 @@
 """The measured choice between backends, step by step: what `auto` takes on a GPU.
 
-    all of one length, 256 to 1,024      cuDNN through SDPA, on [n, L] views without a copy
-    many texts of up to 64 tokens        torch's varlen
-    everything else                      FlashAttention 4, or varlen where there is none
+    all of one length, 128 to 1,024                    cuDNN through SDPA, on [n, L] views
+    of 4,096 tokens or more, no text above 128 tokens,
+        or 256 up to head dim 64                       torch's varlen
+    everything else                                    FlashAttention 4, or varlen without it
 
 us a call, H200, 2026-11-30 (bench/attention.py), FlashAttention 4 / cuDNN / varlen:
-    full    hd128 16/8   8 x 512 44 / 35 / 60, 16 x 512 84 / 65 / 115, 1 x 4096 206 / 215 / 421
-            hd64 16/16   8 x 512 31 / 26 / 37, 16 x 512 64 / 49 / 74, 1 x 4096 142 / 147 / 225
-    causal  hd128 16/8   16 x 512 69 / 54 / 123, 1 x 4096 113 / 151 / 313
-    full    256 x 32     hd128 139 / 95 / 100, hd64 213 / 72 / 104, hd32 147 / 55 / 63
+    full    hd128 16/8    16 x 512 83 / 65 / 114, 32 x 256 64 / 41 / 69, 64 x 128 58 / 32 / 49
+                          128 x 64 72 / 51 / 59, 4 x 2048 225 / 220 / 424
+            hd64 16/16    16 x 512 63 / 48 / 73, 32 x 256 61 / 31 / 48, 64 x 128 56 / 23 / 36
+                          128 x 64 95 / 39 / 57, 4 x 2048 157 / 151 / 233
+            hd32 12/12    16 x 512 42 / 37 / 42, 32 x 256 37 / 23 / 27, 64 x 128 35 / 17 / 20
+                          128 x 64 63 / 30 / 35, 4 x 2048 87 / 115 / 134
+    causal  hd128 16/8    16 x 512 68 / 54 / 119, 8 x 1024 90 / 85 / 177, 4 x 2048 135 / 146 / 283
+            hd64 16/16    32 x 256 65 / 29 / 55, 128 x 64 118 / 44 / 59
+
+cuDNN leads at 64 and 32 tokens too, by 13 to 30 %: steps of one such length are not worth as many
+graphs as there are counts of them. With fewer tokens, 64 x 32, FlashAttention 4 takes 20 us for
+varlen's 27 at hd128.
 
 The choice is made when a step is planned, from what its configuration is for (`hotbed.rose.buckets`
 sets such steps apart), so that a captured graph holds for every step that replays it.
@@ -16,7 +25,6 @@ sets such steps apart), so that a captured graph holds for every step that repla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,12 +36,17 @@ from hotbed.rose.attention.sdpa import SdpaBackend
 from hotbed.rose.attention.varlen import VarlenBackend
 from hotbed.rose.batch import PackedBatch
 
-# Lengths of uniform batches that cuDNN is the fastest for, by whether the mask is causal.
-DENSE_LENGTHS: Mapping[bool, range] = {False: range(256, 1025), True: range(256, 1025)}
-# So many sequences, each of so few tokens: FlashAttention 4 then looks for the sequence of a block
-# longer than it computes.
-MIN_SHORT_SLOTS = 128
-MAX_SHORT_LENGTH = 256
+DENSE_LENGTHS = range(128, 1025)
+"""Lengths of uniform batches that cuDNN is the fastest for."""
+MIN_SHORT_TOKENS = 4096
+"""Of short texts: with fewer FlashAttention 4 is faster."""
+
+
+def max_short_length(head_dim: int) -> int:
+    """Up to which varlen is faster: FlashAttention 4 pays for each text, at small heads more than
+    for its tokens.
+    """
+    return 256 if head_dim <= 64 else 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +61,7 @@ class ByShapeBackend:
     """Takes for each step the backend that is the fastest.
 
     Args:
-        ragged: for steps that are neither uniform nor of many short texts; the others run wherever
+        ragged: for steps that are neither uniform nor of short texts; the others run wherever
             it runs.
     """
 
@@ -86,10 +99,9 @@ class ByShapeBackend:
     def _choose(self, batch: PackedBatch, spec: AttentionSpec) -> AttentionBackend:
         if batch.groups and spec.window is None:
             (group,) = batch.groups
-            if group.length in DENSE_LENGTHS[spec.causal]:
+            if group.length in DENSE_LENGTHS:
                 return self._dense
-        # The last slot holds the pad rows.
-        num_slots = len(batch.cu_seqlens) - 2
-        if num_slots >= MIN_SHORT_SLOTS and batch.max_seqlen <= MAX_SHORT_LENGTH:
+        enough = len(batch.token_ids) >= MIN_SHORT_TOKENS
+        if enough and batch.max_seqlen <= max_short_length(spec.head_dim):
             return self._short
         return self._ragged
