@@ -28,7 +28,9 @@ ARROWS: dict[str, set[str]] = {
         "rose",
         "rose.attention",
         "rose.batch",
+        "rose.kernels",
         "rose.kernels.cpu",
+        "rose.layers.fused",
         "rose.weights",
     },
     "serve": {"ivy.settings", "tulip.settings", "wire"},  # wire: Info for the start-up page
