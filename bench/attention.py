@@ -5,7 +5,8 @@
 Times are medians of CUDA graph replays, variants interleaved. The inputs lie in the L2 cache as far
 as they fit, as they do in a model, where the QKV projection has just written them. FLOPs are 4 x
 visible pairs x query heads x head dim. `fa4` is the tile that ROSE chooses; `fa4 64x64` and so on
-are forced: the thresholds in `hotbed.rose.attention.fa4.TILES` come from these rows.
+are forced: the thresholds in `hotbed.rose.attention.fa4.TILES` come from these rows, and those of
+`hotbed.rose.attention.by_shape` from the uniform steps (sdpa is cuDNN there) and the short ones.
 """
 
 from __future__ import annotations
@@ -47,6 +48,15 @@ STEPS = {
     "1x4096": [4096],
     "16x512": [512] * 16,
     "50x512": [512] * 50,
+    "9x512": [512] * 9,
+    "16x256": [256] * 16,
+    "32x256": [256] * 32,
+    "64x128": [128] * 64,
+    "8x1024": [1024] * 8,
+    "4x2048": [2048] * 4,
+    "64x32": [32] * 64,
+    "128x32": [32] * 128,
+    "128x64": [64] * 128,
     "256x32": [32] * 256,
     "mixed": sorted(np.random.default_rng(0).integers(1, 513, 64).tolist(), reverse=True),
 }

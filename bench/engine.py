@@ -30,6 +30,8 @@ from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.attention.select import AttentionSettings, select_backend
 from hotbed.rose.cuda import CudaRunner, CudaSettings
+from hotbed.rose.kernels.gemm import open_gemms
+from hotbed.rose.layers.fused import with_gemms
 from hotbed.rose.registry import FAMILIES
 
 SIZES = ((1, 32), (1, 128), (1, 512), (1, 4096), (5, 512), (25, 512), (50, 512), (100, 512))
@@ -44,6 +46,7 @@ def main() -> int:
     parser.add_argument("--attention", default="auto")
     parser.add_argument("--kernel-dir", type=Path)
     parser.add_argument("--step-tokens", type=int, nargs="*", default=[8192])
+    parser.add_argument("--sizes", type=_size, nargs="*", help="as 25x512; all if not given")
     parser.add_argument("--commit", help="for the rows, where the tree is no git checkout")
     arguments = parser.parse_args()
     bandwidth, matmul = ceilings()
@@ -55,9 +58,11 @@ def main() -> int:
         runner, backend, weights = build(shape, settings)
         cosine = check(shape, runner, weights)
         print(f"{name}: {backend}, cosine >= {cosine:.6f}", flush=True)
-        sizes = SIZES if name != "qwen3-embedding-4b" else SIZES[:6]
+        sizes = arguments.sizes or (SIZES if name != "qwen3-embedding-4b" else SIZES[:6])
         for n, length in sizes:
-            for step_tokens in arguments.step_tokens if n * length > 8192 else [n * length]:
+            # From one text to all of them, each size once.
+            steps = (max(length, min(n * length, tokens)) for tokens in arguments.step_tokens)
+            for step_tokens in dict.fromkeys(steps):
                 result = time_size(runner, n, length, step_tokens)
                 floor = max(
                     shape.weight_bytes() / bandwidth,
@@ -92,6 +97,11 @@ def main() -> int:
     return 0
 
 
+def _size(text: str) -> tuple[int, int]:
+    n, length = text.split("x")
+    return int(n), int(length)
+
+
 def ceilings() -> tuple[float, float]:
     """Measured read bandwidth (bytes/s) and bf16 matmul rate (FLOP/s)."""
     x = torch.randn(2**30, device=DEVICE, dtype=torch.bfloat16)
@@ -123,13 +133,16 @@ def build(shape: Shape, settings: AttentionSettings) -> tuple[CudaRunner, str, A
     backend = select_backend(spec, DEVICE, settings=settings, dtype=torch.bfloat16)
     with torch.inference_mode():
         weights = random_weights(shape, DEVICE)
-        model = family.build(shape.config, weights, [backend])
+        gemms = open_gemms(settings.kernel_dir, DEVICE, torch.bfloat16)
+        with with_gemms(gemms):
+            model = family.build(shape.config, weights, [backend])
     runner = CudaRunner(
         model,
         shape.recipe,
         device=DEVICE,
         settings=CudaSettings(),
         by_length=backend.grid_follows_max_seqlen,
+        by_shape=backend.tells_shapes_apart,
     )
     return runner, backend.name, weights
 
@@ -169,6 +182,21 @@ def check(shape: Shape, runner: CudaRunner, weights: Any) -> float:
             smallest = min(smallest, float(cosine.min()))
         spread = np.abs(got["mixed"] - got["alone"]).max() / np.abs(got["alone"]).max()
         print(f"{shape.name} {attempt}: alone against mixed, relative {spread:.1e}", flush=True)
+    # Steps of the shapes that have attention of their own.
+    for name, more in {"uniform": [512] * 9, "short": [32] * 130 + [101]}.items():
+        sequences = [random.integers(0, shape.config.vocab_size, n).astype(np.int32) for n in more]
+        with torch.inference_mode():
+            expected = torch.stack(
+                [reference_row(shape, weights, torch.from_numpy(s).to(DEVICE)) for s in sequences]
+            ).cpu()
+        for attempt in ("eager", "captured", "replayed"):
+            array = embed(runner, sequences)
+            cosine = F.cosine_similarity(torch.from_numpy(array).double(), expected.double())
+            if not cosine.min() >= MIN_COSINE:
+                sys.exit(
+                    f"{shape.name} {attempt} {name}: cosine {cosine.min():.5f}; nothing was timed"
+                )
+            smallest = min(smallest, float(cosine.min()))
     return smallest
 
 

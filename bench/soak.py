@@ -33,6 +33,8 @@ from hotbed.rose.cpu import CpuRunner
 from hotbed.rose.cuda import CudaRunner, CudaSettings
 from hotbed.rose.engine import Runner
 from hotbed.rose.graphs import CaptureMode
+from hotbed.rose.kernels.gemm import open_gemms
+from hotbed.rose.layers.fused import with_gemms
 from hotbed.rose.recipe import Recipe
 from hotbed.rose.registry import FAMILIES
 
@@ -152,7 +154,9 @@ def _subject(
 
     @torch.inference_mode()
     def build() -> Any:
-        return family.build(shape.config, {n: t.to(dtype) for n, t in weights.items()}, [backend])
+        parameters = {n: t.to(dtype) for n, t in weights.items()}
+        with with_gemms(open_gemms(arguments.kernel_dir, device, dtype)):
+            return family.build(shape.config, parameters, [backend])
 
     eager: Runner | None = None
     runner: Runner
@@ -166,6 +170,7 @@ def _subject(
                 device=device,
                 settings=CudaSettings(capture=mode, max_graphs=arguments.max_graphs),
                 by_length=backend.grid_follows_max_seqlen,
+                by_shape=backend.tells_shapes_apart,
             )
 
         runner, eager = cuda(CaptureMode(arguments.capture)), cuda(CaptureMode.OFF)

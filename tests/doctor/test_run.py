@@ -17,6 +17,7 @@ from hotbed.core.errors import HotbedError
 from hotbed.doctor import machine, run
 from hotbed.doctor.report import Ceilings
 from hotbed.rose.attention.sdpa import SdpaBackend
+from hotbed.rose.kernels import files
 from hotbed.rose.kernels.cpu.build import CannotCompileError
 
 
@@ -168,14 +169,14 @@ def test_a_hopper_without_kernels_is_told_how_to_build_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(machine, "runtime", lambda: None)
+    monkeypatch.setattr(files, "runtime", lambda: None)
     installed = machine.versions()
     monkeypatch.setattr(machine, "versions", lambda: installed | {"triton": None})
     found = machine.missing(torch.device("cuda", 0), run.AttentionSettings())
     assert [m.command for m in found if "tokenizers" not in m.what] == [
         "pip install 'hotbed[gpu]'",
         "pip install 'hotbed[gpu]'",
-        "python -m hotbed.rose.attention.fa4_build --out DIR",
+        "python -m hotbed.rose.build_kernels --out DIR",
     ]
     assert [m.is_needed for m in found][:3] == [True, False, False]
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))

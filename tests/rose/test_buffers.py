@@ -8,9 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotbed.core.ragged import RaggedBatch
+from hotbed.rose.batch import LengthGroup
 from hotbed.rose.buckets import step_config
 from hotbed.rose.buffers import InputBuffers
 from tests.core.test_ragged import batches, rows
+
+
+def test_a_uniform_configuration_is_one_group_without_pad_rows() -> None:
+    batch = RaggedBatch.from_sequences([np.full(512, i) for i in range(9)])
+    config = step_config(batch.num_tokens, 9, 512, by_length=False, by_shape=True)
+    buffers = InputBuffers(config, torch.device("cpu"))
+    host = np.full(buffers.num_ints, -7, dtype=np.int32)
+    buffers.fill(host, batch)
+    buffers.device_ints.copy_(torch.from_numpy(host))
+    made = buffers.batch
+    assert made.groups == (LengthGroup(0, 9, 512),)
+    assert made.token_ids.tolist() == batch.token_ids.tolist()
+    assert made.positions.view(9, 512).eq(torch.arange(512)).all()
+    assert made.cu_seqlens.tolist() == [*range(0, 4609, 512), 4608], "the pad slot is empty"
 
 
 @given(st.lists(st.integers(1, 80), min_size=1, max_size=12))

@@ -28,7 +28,9 @@ ARROWS: dict[str, set[str]] = {
         "rose",
         "rose.attention",
         "rose.batch",
+        "rose.kernels",
         "rose.kernels.cpu",
+        "rose.layers.fused",
         "rose.weights",
     },
     "serve": {"ivy.settings", "tulip.settings", "wire"},  # wire: Info for the start-up page
@@ -39,6 +41,7 @@ ARROWS: dict[str, set[str]] = {
         "rose.models",
         "rose.layers",
         "rose.attention",
+        "rose.kernels",
         "rose.batch",
         "rose.weights",
     },
@@ -46,7 +49,7 @@ ARROWS: dict[str, set[str]] = {
     | {"rose.batch", "rose.weights"},
     "rose.layers": {"rose.attention", "rose.kernels", "rose.kernels.cpu", "rose.kernels.hopper"}
     | {"rose.batch"},
-    "rose.attention": {"rose.batch"},
+    "rose.attention": {"rose.batch", "rose.kernels.files"},
     "rose.kernels": set(),
     "rose.kernels.cpu": set(),
     "rose.kernels.hopper": set(),

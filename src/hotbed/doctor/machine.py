@@ -12,9 +12,10 @@ import torch
 from hotbed import __version__
 from hotbed.core.cache_folder import default_cache_folder
 from hotbed.doctor.report import Device, Missing
-from hotbed.rose.attention.fa4_kernels import kernels_in, runtime
+from hotbed.rose.attention.fa4_kernels import kernels_in
 from hotbed.rose.attention.select import AttentionSettings
 from hotbed.rose.device import device_name
+from hotbed.rose.kernels import files, gemm_files
 from hotbed.rose.kernels.cpu.build import CannotCompileError
 from hotbed.rose.kernels.cpu.encoder import load_library
 
@@ -22,7 +23,6 @@ _PACKAGES = (
     *("torch", "triton", "apache-tvm-ffi", "numpy", "safetensors", "tokenizers", "nanotoken"),
     *("fastokens", "grpcio", "uvicorn", "huggingface_hub"),
 )
-_FA4_CAPABILITY = (9, 0)
 
 
 def devices() -> list[Device]:
@@ -90,23 +90,26 @@ def _gpu_missing(device: torch.device, settings: AttentionSettings) -> list[Miss
                 is_needed=True,
             )
         )
-    if torch.cuda.get_device_capability(device) == _FA4_CAPABILITY:
-        effect = "attention is torch's varlen, slower from 512 tokens a text on"
-        if runtime() is None:
+    if torch.cuda.get_device_capability(device) == files.CAPABILITY:
+        effect = (
+            "attention over mixed lengths is torch's varlen, and no GEMM computes SwiGLU or GELU"
+        )
+        if files.runtime() is None:
             found.append(
                 Missing(
-                    what="apache-tvm-ffi, which loads FlashAttention 4's kernels",
+                    what="apache-tvm-ffi, which loads kernels built ahead of time",
                     effect=effect,
                     command="pip install 'hotbed[gpu]'",
                 )
             )
-        if settings.kernel_dir is None or not kernels_in(settings.kernel_dir):
+        folder = settings.kernel_dir
+        if folder is None or not (kernels_in(folder) and gemm_files.kernels_in(folder)):
             found.append(
                 Missing(
-                    what="a folder of FlashAttention 4 kernels (--kernel-dir, serve: "
-                    "--tulip.kernel-dir)",
+                    what="a folder of FlashAttention 4 kernels and fused GEMMs (--kernel-dir, "
+                    "serve: --tulip.kernel-dir)",
                     effect=effect,
-                    command="python -m hotbed.rose.attention.fa4_build --out DIR",
+                    command="python -m hotbed.rose.build_kernels --out DIR",
                 )
             )
     return found

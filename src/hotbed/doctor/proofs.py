@@ -25,6 +25,8 @@ from hotbed.rose.cpu import CpuRunner
 from hotbed.rose.cuda import CudaRunner, CudaSettings
 from hotbed.rose.device import dtype_name
 from hotbed.rose.engine import Runner
+from hotbed.rose.kernels.gemm import open_gemms
+from hotbed.rose.layers.fused import with_gemms
 from hotbed.rose.recipe import Recipe
 from hotbed.rose.registry import FAMILIES, Model
 
@@ -34,6 +36,8 @@ _LIMITS = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
 # Around a tile of 64 or 128, and texts so short that a CPU takes its kernel for those.
 _LENGTHS = (1, 17, 64, 130)
 _SHORT_LENGTHS = (9, 3, 1)
+# Of 4,096 tokens and more: what takes a kernel of its own on a GPU.
+_LARGE = ((128,) * 32, (100,) * 40 + (99,))
 
 SPECS = {
     "head dim 32": AttentionSpec(12, 12, 32, causal=False),
@@ -171,7 +175,9 @@ def _model_error(
 
     @torch.inference_mode()
     def build() -> Model:
-        return family.build(config, {n: t.to(dtype) for n, t in weights.items()}, [backend])
+        parameters = {n: t.to(dtype) for n, t in weights.items()}
+        with with_gemms(open_gemms(settings.kernel_dir, device, dtype)):
+            return family.build(config, parameters, [backend])
 
     runner: Runner
     if device.type == "cuda":
@@ -181,6 +187,7 @@ def _model_error(
             device=device,
             settings=CudaSettings(),
             by_length=backend.grid_follows_max_seqlen,
+            by_shape=backend.tells_shapes_apart,
         )
         how = f"attention {backend.name}, eager, captured and replayed"
     else:
@@ -189,7 +196,7 @@ def _model_error(
     worst = 0.0
     random = np.random.default_rng(0)
     try:
-        for lengths in (_LENGTHS, _SHORT_LENGTHS):
+        for lengths in (_LENGTHS, _SHORT_LENGTHS, *(_LARGE if device.type == "cuda" else ())):
             sequences = [random.integers(0, config.vocab_size, n).astype(np.int32) for n in lengths]
             expected = [
                 plain_row(family_name, config, recipe, weights, torch.from_numpy(s).to(device))

@@ -49,7 +49,8 @@ class PackedBatch:
             tokens; on a GPU the last slot holds the pad rows, as a sequence of their own, so that
             attention writes every row.
         max_seqlen: no slot is longer; on a GPU a bound that stays the same from capture to replay.
-        groups: the sequences by length, in the order they lie; empty on a GPU.
+        groups: the sequences by length, in the order they lie; on a GPU empty, or one group
+            that is the whole batch where the step's configuration is for one length.
         restore: int64 [R]; row i of the caller is row ``restore[i]`` of the pooled rows.
         row_offsets: int32 [2 slots + 2] if spans get the rows, else None: 0, then start and stop of
             each span in the order they lie, so gap and span by turns; on a GPU slots >= R, the

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from hotbed.core.ragged import RaggedBatch
-from hotbed.rose.batch import PackedBatch, write_positions
+from hotbed.rose.batch import LengthGroup, PackedBatch, write_positions
 from hotbed.rose.buckets import StepConfig
 
 
@@ -20,7 +20,7 @@ class InputBuffers:
     """
 
     def __init__(self, config: StepConfig, device: torch.device, *, pair_offset: int = 0) -> None:
-        num_tokens, num_slots, max_seqlen, num_spans = config
+        num_tokens, num_slots, max_seqlen, uniform, num_spans = config
         self._config = config
         self._pair_offset = pair_offset
         num_row_offsets = 2 * num_spans + 2 if num_spans else 0
@@ -38,14 +38,15 @@ class InputBuffers:
             num_tokens=num_tokens,
             cu_seqlens=cu_seqlens,
             max_seqlen=max_seqlen,
-            groups=(),
+            groups=(LengthGroup(0, num_slots, max_seqlen),) if uniform else (),
             restore=np.zeros(0, dtype=np.int64),
             row_offsets=row_offsets if num_spans else None,
         )
 
     def fill(self, host_ints: NDArray[np.int32], batch: RaggedBatch) -> None:
         """Write a ragged batch's inputs, pad slot included, into `num_ints` of host memory."""
-        padded, num_slots, _, num_spans = self._config
+        padded, num_slots = self._config.num_tokens, self._config.num_slots
+        num_spans = self._config.num_spans
         num_tokens, num_sequences = batch.num_tokens, batch.num_sequences
         cu_seqlens = batch.cu_seqlens
         host_ints[:num_tokens] = batch.token_ids

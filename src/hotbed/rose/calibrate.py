@@ -18,8 +18,9 @@ from hotbed.rose.engine import RoseEngine
 from hotbed.rose.graphs import CaptureMode
 
 SIZES = (64, 128, 256, 512, 1024, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384)
-# Texts of a usual length; one long text to a step would measure attention's square.
-_TEXT_TOKENS = 512
+# Texts of a usual length; one long text to a step would measure attention's square, and texts of
+# exactly 512 or the model's limit the faster attention of uniform steps (`hotbed.rose.buckets`).
+_TEXT_TOKENS = 500
 _STEPS_IN_FLIGHT = 2
 # Larger sizes are not looked at once a step takes so long: no request wants to wait behind it.
 _MAX_STEP_S = 1.0
@@ -67,7 +68,7 @@ def calibrate(
 
 
 def _batch(engine: RoseEngine, num_tokens: int) -> RaggedBatch:
-    length = min(_TEXT_TOKENS, engine.info.max_tokens)
+    length = max(1, min(_TEXT_TOKENS, engine.info.max_tokens - 1))
     whole, rest = divmod(num_tokens, length)
     lengths = np.array([length] * whole + [rest] * (rest > 0), dtype=np.int32)
     ids = np.random.default_rng(0).integers(0, engine.info.vocab_size, num_tokens, dtype=np.int32)

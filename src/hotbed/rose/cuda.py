@@ -96,11 +96,13 @@ class CudaRunner:
         device: the CUDA device.
         settings: of the graphs.
         by_length: whether the attention backend wants a class of longest sequences.
+        by_shape: whether it wants steps of one length, and of short texts, set apart.
         max_tokens: longest sequence that is run without being asked for, to warm up.
         pair_offset: of the model's positions, see `hotbed.rose.batch`.
     """
 
-    # GEMMs of 4,096 to 8,192 tokens run at the highest rate (H200, 2026-11-30).
+    # Texts of 512 tokens a second in steps of 4,096 / 8,192 / 16,384 tokens: 989 / 1,007 / 1,014 at
+    # 0.6B, 1,501 / 1,536 / 1,536 in bge-m3's (H200, 2026-11-30); small steps answer sooner.
     default_step_tokens = 8192
 
     def __init__(
@@ -111,6 +113,7 @@ class CudaRunner:
         device: torch.device,
         settings: CudaSettings,
         by_length: bool,
+        by_shape: bool = False,
         max_tokens: int = _WARM_UP_LENGTH,
         pair_offset: int = 0,
     ) -> None:
@@ -118,7 +121,7 @@ class CudaRunner:
         self._pair_offset = pair_offset
         self._recipe = recipe
         self._device = device
-        self._by_length = by_length
+        self._by_length, self._by_shape = by_length, by_shape
         self._max_tokens = max_tokens
         with torch.cuda.device(device):
             self._stream = torch.cuda.Stream(device)
@@ -233,9 +236,10 @@ class CudaRunner:
         return step_config(
             batch.num_tokens,
             batch.num_sequences,
-            int(batch.lengths.max()) if self._by_length else 0,
+            int(batch.lengths.max()) if self._by_length or self._by_shape else 0,
             by_length=self._by_length,
             num_spans=0 if batch.spans is None else batch.num_rows,
+            by_shape=self._by_shape,
         )
 
     def _inputs_of(self, config: StepConfig) -> InputBuffers:

@@ -23,6 +23,8 @@ from hotbed.rose.calibration import Calibration, calibration_file, load_calibrat
 from hotbed.rose.cpu import CpuRunner
 from hotbed.rose.cuda import CudaRunner, CudaSettings
 from hotbed.rose.device import dtype_name, resolve_device, resolve_dtype
+from hotbed.rose.kernels.gemm import open_gemms
+from hotbed.rose.layers.fused import with_gemms
 from hotbed.rose.lazy_tensor import LazyTensor
 from hotbed.rose.models.heads import head_tensors, load_head
 from hotbed.rose.recipe import AnyRecipe, Recipe, ScoreRecipe
@@ -124,7 +126,9 @@ class RoseEngine:
                 device=torch_device,
                 used_elsewhere=() if head is None else head_tensors(head),
             )
-            return family.build(checkpoint.config, weights, backends)
+            gemms = open_gemms(attention.kernel_dir, torch_device, torch_dtype)
+            with with_gemms(gemms):
+                return family.build(checkpoint.config, weights, backends)
 
         info = ModelInfo(
             name=checkpoint.name,
@@ -163,6 +167,7 @@ class RoseEngine:
                 device=torch_device,
                 settings=cuda,
                 by_length=any(backend.grid_follows_max_seqlen for backend in backends),
+                by_shape=any(backend.tells_shapes_apart for backend in backends),
                 max_tokens=info.max_tokens,
                 pair_offset=pair_offset,
             )

@@ -43,7 +43,7 @@ class TulipSettings:
     attention: str = "auto"
     """Attention backend: auto (the best that works), sdpa, varlen or fa4."""
     kernel_dir: Path | None = None
-    """Folder of FlashAttention 4 kernels, as python -m hotbed.rose.attention.fa4_build makes it."""
+    """Folder of kernels built ahead of time, as python -m hotbed.rose.build_kernels makes it."""
     capture: Literal["lazy", "idle", "start", "off"] = "lazy"
     """When CUDA graphs are captured: at the second step of a size, while no step waits, the usual
     sizes before the first request, or never."""

@@ -198,10 +198,10 @@ def test_auto_takes_fa4_where_there_is_a_kernel_and_varlen_where_not(
     monkeypatch.setattr(fa4.Fa4Backend, "prepare", lambda *_: None)
     settings = AttentionSettings(kernel_dir=_folder(tmp_path, Fa4Kernel(64, 1, "full")))
     for head_dim, group, causal, expected in (
-        (64, 1, False, "fa4"),
-        (64, 1, True, "varlen"),
-        (64, 2, False, "varlen"),
-        (128, 1, False, "varlen"),
+        (64, 1, False, "fa4 by shape"),
+        (64, 1, True, "varlen by shape"),
+        (64, 2, False, "varlen by shape"),
+        (128, 1, False, "varlen by shape"),
     ):
         spec = AttentionSpec(2 * group, 2, head_dim, causal=causal)
         assert select_backend(spec, "cuda", settings=settings).name == expected

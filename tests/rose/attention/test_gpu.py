@@ -1,7 +1,7 @@
 """Every backend on a card, in bfloat16, against plain attention in fp64; eager and in CUDA graphs.
 
 FlashAttention 4 is tested with the kernels in the folder that HOTBED_KERNEL_DIR names
-(`python -m hotbed.rose.attention.fa4_build` makes them).
+(`python -m hotbed.rose.build_kernels` makes them).
 """
 
 from __future__ import annotations

@@ -89,6 +89,9 @@ class AttentionBackend(Protocol):
     """Whether `run` can be captured in a CUDA graph and replayed with other lengths."""
     grid_follows_max_seqlen: bool
     """Whether the launch grows with `PackedBatch.max_seqlen`, so that a tighter bound is faster."""
+    tells_shapes_apart: bool
+    """Whether steps of one length, and of short texts, are worth a configuration of their own
+    (`hotbed.rose.buckets`), because `plan` treats them differently."""
     isolates_nan: bool
     """Whether a NaN stays in its sequence. If not, it may reach sequences that lie up to a tile of
     keys before it: tiles are read past a sequence's end, and a weight of 0 times NaN is NaN. Any

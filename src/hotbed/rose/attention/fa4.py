@@ -27,12 +27,10 @@ from hotbed.rose.attention.fa4_kernels import (
     kernels_in,
     load,
     mask_of,
-    runtime,
     tiles_in,
 )
 from hotbed.rose.batch import PackedBatch
-
-_CAPABILITY = (9, 0)
+from hotbed.rose.kernels import files
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +59,7 @@ class TileRule:
 TILES: dict[Mask, tuple[TileRule, ...]] = {
     "full": (TileRule((64, 64), 8_192, max_slot_rows=64), TileRule(DEFAULT_TILE, torch.inf)),
     "causal": (TileRule((64, 64), 16_384, max_slot_rows=64), TileRule(DEFAULT_TILE, torch.inf)),
-    "win": (
-        TileRule((64, 64), 8_192, max_slot_rows=64),
-        TileRule((128, 64), torch.inf),
-        TileRule(DEFAULT_TILE, torch.inf),
-    ),
+    "win": (TileRule((64, 64), 8_192, max_slot_rows=64), TileRule((128, 64), torch.inf)),
 }
 
 
@@ -90,6 +84,7 @@ class Fa4Backend:
     name = "fa4"
     supports_capture = True
     grid_follows_max_seqlen = False
+    tells_shapes_apart = False
     isolates_nan = False
 
     def __init__(
@@ -105,7 +100,7 @@ class Fa4Backend:
             return f"it runs on CUDA, not on {device.type}"
         if dtype != torch.bfloat16:
             return f"its kernels compute bfloat16, not {str(dtype).removeprefix('torch.')}"
-        if (reason := self._missing(device)) is not None:
+        if (reason := files.missing(self._kernel_dir, device)) is not None:
             return reason
         assert self._kernel_dir is not None, "without one it is missing: a bug"
         if not tiles_in(self._kernel_dir, spec):
@@ -127,7 +122,7 @@ class Fa4Backend:
             masks="full, causal, window",
             supports_capture=self.supports_capture,
             isolates_nan=self.isolates_nan,
-            missing=self._missing(torch.device("cuda")),
+            missing=files.missing(self._kernel_dir, torch.device("cuda")),
         )
 
     def prepare(self, spec: AttentionSpec, device: torch.device) -> None:
@@ -177,22 +172,6 @@ class Fa4Backend:
             *(None, None, None, *plan.window, None, None, (None, None), None, None),
         )
         return out
-
-    def _missing(self, device: torch.device) -> str | None:
-        if self._kernel_dir is None:
-            return "no folder of kernels was given"
-        if not self._kernel_dir.is_dir():
-            return f"{self._kernel_dir} is not a folder"
-        if runtime() is None:
-            return "the package apache-tvm-ffi is not installed"
-        if not torch.cuda.is_available():
-            return f"this torch ({torch.__version__}) finds no CUDA device"
-        capability = torch.cuda.get_device_capability(device)
-        if capability != _CAPABILITY:
-            return (
-                f"its kernels are for compute capability 9.0, not {capability[0]}.{capability[1]}"
-            )
-        return None
 
 
 def _plan(kernel: Callable[..., None], cu_seqlens: Tensor, spec: AttentionSpec) -> Fa4Plan:

@@ -1,22 +1,20 @@
 """FlashAttention 4 kernels built ahead of time: their names, what a folder holds, and loading.
 
-`hotbed.rose.attention.fa4_build` makes them. Head dim, group and mask are baked into a kernel and
+`hotbed.rose.build_kernels` makes them. Head dim, group and mask are baked into a kernel and
 not checked by it: with other tensors it computes something else. So they are its name, and a kernel
 is only ever found by name.
 """
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Literal, cast
 
-from hotbed.core.errors import invalid
 from hotbed.rose.attention.backend import AttentionSpec
+from hotbed.rose.kernels import files
 
 Mask = Literal["full", "causal", "win"]
 Tile = tuple[int, int]
@@ -75,21 +73,4 @@ def load(folder: Path, kernel: Fa4Kernel) -> Callable[..., None]:
     Raises:
         HotbedError: INVALID_INPUT if the file is not there or cannot be loaded.
     """
-    tvm_ffi = runtime()
-    if tvm_ffi is None:
-        raise invalid("FlashAttention 4 kernels need the package apache-tvm-ffi")
-    path = folder / kernel.file_name
-    if not path.is_file():
-        raise invalid(f"there is no FlashAttention 4 kernel {path}")
-    try:
-        return cast(Callable[..., None], tvm_ffi.load_module(str(path))["run"])
-    except (RuntimeError, AttributeError) as error:
-        raise invalid(f"FlashAttention 4 kernel {path} cannot be loaded: {error}") from error
-
-
-def runtime() -> ModuleType | None:
-    """The module that loads kernels, from apache-tvm-ffi; None if it is not installed."""
-    try:
-        return importlib.import_module("tvm_ffi")
-    except ModuleNotFoundError:
-        return None
+    return files.load(folder / kernel.file_name, "FlashAttention 4")

@@ -7,7 +7,9 @@ nested tensors are two to twenty times slower.
 On CUDA the same calls run as cuDNN's or torch's flash kernel, never as the unfused formula. For
 many sequences of one length cuDNN's dense layout is the fastest there is: 554 TFLOP/s at 50 x 512,
 head dim 128, against 413 for FlashAttention 4 over offsets (H200, 2026-11-30). It takes the lengths
-from the host, though, so a captured graph holds for one layout only.
+from the host, though, so a captured graph holds for one layout only: `by_shape` uses it so. q, k
+and v go in as strided views, and the result comes in the order of q's strides, [n, L, N, H]: no
+copy.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ class SdpaBackend:
     name = "sdpa"
     supports_capture = False
     grid_follows_max_seqlen = False
+    tells_shapes_apart = False
     isolates_nan = True
 
     def supports(self, spec: AttentionSpec, device: torch.device, dtype: torch.dtype) -> str | None:

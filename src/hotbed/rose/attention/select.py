@@ -11,6 +11,7 @@ import torch
 
 from hotbed.core.errors import invalid
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec, Capability
+from hotbed.rose.attention.by_shape import ByShapeBackend
 from hotbed.rose.attention.fa4 import Fa4Backend
 from hotbed.rose.attention.sdpa import SdpaBackend
 from hotbed.rose.attention.varlen import VarlenBackend
@@ -24,7 +25,8 @@ class AttentionSettings:
 
     Attributes:
         name: a backend, or ``auto``.
-        kernel_dir: folder of FlashAttention 4 kernels; None means that there are none.
+        kernel_dir: folder of kernels built ahead of time, FlashAttention 4's among them; None means
+            that there are none.
     """
 
     name: str = "auto"
@@ -38,7 +40,7 @@ BACKENDS: dict[str, Callable[[AttentionSettings], AttentionBackend]] = {
 }
 
 # What `auto` tries, best first (H200, 2026-11-30: FlashAttention 4 leads varlen by 5 % at 32 x 32
-# and by 90 % at 1 x 8192).
+# and by 90 % at 1 x 8192); on a GPU other backends take the steps of some shapes (`by_shape`).
 _AUTO = {"cpu": ("sdpa",), "cuda": ("fa4", "varlen")}
 
 
@@ -89,7 +91,9 @@ def _best(
         backend = BACKENDS[name](settings)
         reason = backend.supports(spec, device, dtype)
         if reason is None:
-            _log.info("attention on %s: %s", device, "; ".join([name, *refused]))
+            if device.type == "cuda":
+                backend = ByShapeBackend(backend)
+            _log.info("attention on %s: %s", device, "; ".join([backend.name, *refused]))
             return backend
         refused.append(f"{name}: {reason}")
     reasons = "; ".join(refused) or f"there is none for {device.type}"

@@ -56,6 +56,7 @@ class VarlenBackend:
     name = "varlen"
     supports_capture = True
     grid_follows_max_seqlen = True
+    tells_shapes_apart = False
     isolates_nan = True
 
     def supports(self, spec: AttentionSpec, device: torch.device, dtype: torch.dtype) -> str | None:

@@ -12,6 +12,9 @@ table rows, 4 T H of fp32 (once: a token's programs run side by side).
 
 from __future__ import annotations
 
+import functools
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -23,10 +26,10 @@ from hotbed.rose.kernels.launch import check_matrix, check_vector, use_pdl
 
 MAX_HEAD_DIM = 256
 
-# A program takes one token and this many values of each half of its heads: 8 heads of 128, as in
-# the probe that ran 1 x 128 tokens in 1.03 ms (H200, 2026-11-30). At 8 values a thread, one 16-byte
-# access of BF16 a half, that is 2 warps.
-_HALF_VALUES = 512
+# A program takes a few tokens and goes over up to this many of their heads: cos, sin and weights
+# are loaded once for all of them and stay in registers. At 8 values a thread of each half, one
+# 16-byte access of BF16, a warp takes 4 tokens of head dim 128.
+_MAX_HEADS = 8
 _VALUES_PER_WARP = 256
 
 
@@ -56,7 +59,7 @@ def reference(
     return torch.cat((rotated(q, q_weight), rotated(k, k_weight), v), dim=1).flatten(1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _qk_norm_rope_kernel(
     qkv_ptr,
     positions_ptr,
@@ -64,49 +67,68 @@ def _qk_norm_rope_kernel(
     sin_ptr,
     q_weight_ptr,
     k_weight_ptr,
+    num_rows,
     eps,
     NUM_HEADS: tl.constexpr,
     NUM_KV_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     HEADS: tl.constexpr,
+    TOKENS: tl.constexpr,
     HALF_BLOCK: tl.constexpr,
     NORM: tl.constexpr,
     PDL: tl.constexpr,
 ):
     HALF: tl.constexpr = HEAD_DIM // 2
-    GROUPS: tl.constexpr = (NUM_HEADS + NUM_KV_HEADS + HEADS - 1) // HEADS
-    token = (tl.program_id(0) // GROUPS).to(tl.int64)
-    heads = (tl.program_id(0) % GROUPS) * HEADS + tl.arange(0, HEADS)
-    # Weights and table rows are loaded once a head, in the layout of the heads: from the cache, and
-    # without the exchange through shared memory that a broadcast of one row would take.
-    dims = tl.zeros([HEADS, 1], tl.int32) + tl.arange(0, HALF_BLOCK)[None, :]
+    GROUPS: tl.constexpr = (NUM_HEADS + NUM_KV_HEADS) // HEADS
+    first_head = (tl.program_id(0) % GROUPS) * HEADS
+    rows = (tl.program_id(0) // GROUPS) * TOKENS + tl.arange(0, TOKENS)
+    # In the layout of the tokens' values, so that nothing is exchanged between threads; rows of a
+    # program lie in the cache after the first.
+    dims = tl.zeros([TOKENS, 1], tl.int32) + tl.arange(0, HALF_BLOCK)[None, :]
     in_half = dims < HALF
     if NORM:
-        is_q = (heads < NUM_HEADS)[:, None]
-        q_first = tl.load(q_weight_ptr + dims, mask=in_half, other=0.0)
-        k_first = tl.load(k_weight_ptr + dims, mask=in_half, other=0.0)
-        q_second = tl.load(q_weight_ptr + HALF + dims, mask=in_half, other=0.0)
-        k_second = tl.load(k_weight_ptr + HALF + dims, mask=in_half, other=0.0)
-        first_weight = tl.where(is_q, q_first, k_first).to(tl.float32)
-        second_weight = tl.where(is_q, q_second, k_second).to(tl.float32)
+        # HEADS divides both numbers of heads, so a program has heads of one kind.
+        if first_head < NUM_HEADS:
+            first_weight = tl.load(q_weight_ptr + dims, mask=in_half, other=0.0)
+            second_weight = tl.load(q_weight_ptr + HALF + dims, mask=in_half, other=0.0)
+        else:
+            first_weight = tl.load(k_weight_ptr + dims, mask=in_half, other=0.0)
+            second_weight = tl.load(k_weight_ptr + HALF + dims, mask=in_half, other=0.0)
+        first_weight = first_weight.to(tl.float32)
+        second_weight = second_weight.to(tl.float32)
     if PDL:
         gdc_wait()
         gdc_launch_dependents()
-    mask = (heads < NUM_HEADS + NUM_KV_HEADS)[:, None] & in_half
-    row_ptr = qkv_ptr + token * ((NUM_HEADS + 2 * NUM_KV_HEADS) * HEAD_DIM)
-    offsets = heads[:, None] * HEAD_DIM + dims
-    table_row = tl.load(positions_ptr + token).to(tl.int64) * HALF
-    first = tl.load(row_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
-    second = tl.load(row_ptr + HALF + offsets, mask=mask, other=0.0).to(tl.float32)
-    cos = tl.load(cos_ptr + table_row + dims, mask=in_half, other=0.0)
-    sin = tl.load(sin_ptr + table_row + dims, mask=in_half, other=0.0)
-    if NORM:
-        squares = tl.sum(first * first, axis=1) + tl.sum(second * second, axis=1)
-        scale = tl.rsqrt(squares / HEAD_DIM + eps)[:, None]
-        first = first * scale * first_weight
-        second = second * scale * second_weight
-    tl.store(row_ptr + offsets, first * cos - second * sin, mask=mask)
-    tl.store(row_ptr + HALF + offsets, second * cos + first * sin, mask=mask)
+    in_step = rows < num_rows
+    mask = in_step[:, None] & in_half
+    table_rows = tl.load(positions_ptr + rows, mask=in_step, other=0).to(tl.int64) * HALF
+    cos = tl.load(cos_ptr + table_rows[:, None] + dims, mask=mask, other=0.0)
+    sin = tl.load(sin_ptr + table_rows[:, None] + dims, mask=mask, other=0.0)
+    offsets = rows.to(tl.int64)[:, None] * ((NUM_HEADS + 2 * NUM_KV_HEADS) * HEAD_DIM) + dims
+    first_ptrs = qkv_ptr + first_head * HEAD_DIM + offsets
+    next_first = tl.load(first_ptrs, mask=mask, other=0.0)
+    next_second = tl.load(first_ptrs + HALF, mask=mask, other=0.0)
+    for head in tl.static_range(HEADS):
+        ptrs = first_ptrs + head * HEAD_DIM
+        first, second = next_first.to(tl.float32), next_second.to(tl.float32)
+        # Before the stores, behind which the compiler may not move a load.
+        if head + 1 < HEADS:
+            next_first = tl.load(ptrs + HEAD_DIM, mask=mask, other=0.0)
+            next_second = tl.load(ptrs + HEAD_DIM + HALF, mask=mask, other=0.0)
+        if NORM:
+            squares = tl.sum(first * first + second * second, axis=1)
+            scale = tl.rsqrt(squares / HEAD_DIM + eps)[:, None]
+            first = first * scale * first_weight
+            second = second * scale * second_weight
+        tl.store(ptrs, first * cos - second * sin, mask=mask)
+        tl.store(ptrs + HALF, second * cos + first * sin, mask=mask)
+
+
+@functools.cache
+def _heads(num_heads: int, num_kv_heads: int) -> int:
+    """Heads a program goes over: the most that divide both numbers."""
+    both = math.gcd(num_heads, num_kv_heads)
+    return max(n for n in range(1, _MAX_HEADS + 1) if both % n == 0)
 
 
 def check_head_dim(head_dim: int) -> None:
@@ -167,27 +189,28 @@ def qk_norm_rope_(
         check_vector("q_weight", q_weight, head_dim)
         check_vector("k_weight", k_weight, head_dim)
     half_block = triton.next_power_of_2(head_dim // 2)
-    heads = min(
-        triton.next_power_of_2(num_heads + num_kv_heads), max(1, _HALF_VALUES // half_block)
-    )
-    groups = triton.cdiv(num_heads + num_kv_heads, heads)
+    heads = _heads(num_heads, num_kv_heads)
+    groups = (num_heads + num_kv_heads) // heads
+    tokens = max(1, _VALUES_PER_WARP // half_block)
     pdl = use_pdl(qkv, pdl)
-    _qk_norm_rope_kernel[(len(qkv) * groups,)](
+    _qk_norm_rope_kernel[(triton.cdiv(len(qkv), tokens) * groups,)](
         qkv,
         positions,
         cos,
         sin,
         q_weight if norm else cos,
         k_weight if norm else cos,
+        len(qkv),
         eps,
         NUM_HEADS=num_heads,
         NUM_KV_HEADS=num_kv_heads,
         HEAD_DIM=head_dim,
         HEADS=heads,
+        TOKENS=tokens,
         HALF_BLOCK=half_block,
         NORM=norm,
         PDL=pdl,
-        num_warps=max(1, heads * half_block // _VALUES_PER_WARP),
+        num_warps=1,
         launch_pdl=pdl,
     )
     return qkv

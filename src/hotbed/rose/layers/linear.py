@@ -9,7 +9,8 @@ of its own.
 
 On a GPU the GEMM is cuBLAS's, which takes bias, tanh-GELU and ReLU into its epilogue. The residual
 is the matrix it accumulates on: in place, as the out-of-place form copies it first. Exact GELU is a
-kernel of its own, together with the bias.
+kernel of its own, together with the bias. For steps of many rows GELU runs in the epilogue of a
+GEMM from the folder of kernels, where there is one (`hotbed.rose.kernels.gemm`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hotbed.rose.layers.fused import kernels_for
+from hotbed.rose.kernels.gemm_files import Epilogue
+from hotbed.rose.layers.fused import gemm_for, kernels_for
 
 Activation = Literal["none", "gelu", "gelu_tanh", "relu", "silu"]
 
@@ -40,6 +42,8 @@ _EPILOGUES: dict[str, tuple[str, str]] = {
     "relu": ("relu", ""),
     "silu": ("swish", ""),
 }
+# Epilogues of fused GEMMs for activations behind a bias.
+_FUSED: dict[Activation, Epilogue] = {"gelu": "gelu_bias", "gelu_tanh": "gelu_tanh_bias"}
 # Rows for which oneDNN lays the weight out; the layout served 16 to 2,048 rows equally well.
 _PACK_ROWS = 16
 
@@ -53,6 +57,8 @@ class Linear:
         activation: applied to the output; not together with a residual.
 
     Attributes:
+        weight: [out, in], or oneDNN's form of it.
+        has_bias: whether there is a bias.
         kernels: the launchers if the layer is on a GPU, else None; see `hotbed.rose.layers.fused`.
     """
 
@@ -61,16 +67,21 @@ class Linear:
     ) -> None:
         self.out_features, self.in_features = weight.shape
         self._bias = bias
+        self.has_bias = bias is not None
         self._activation = activation
         self.kernels = kernels_for(weight)
         self._packed = self.kernels is None and can_pack(weight)
-        self._weight = (
+        self.weight = (
             torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _PACK_ROWS)
             if self._packed
             else weight
         )
         if self.kernels is not None and activation == "gelu":
             self.kernels.check_multiple("GELU", self.out_features)
+        # Held by the layer, so that nothing is loaded under capture.
+        self._fused = None
+        if bias is not None and activation in _FUSED:
+            self._fused = gemm_for(weight, _FUSED[activation])
 
     def __call__(self, x_TI: Tensor, residual: Tensor | None = None) -> Tensor:
         """x [T, in] to [T, out], plus `residual` [T, out] if given.
@@ -81,29 +92,31 @@ class Linear:
             ops = torch.ops.mkldnn._linear_pointwise
             out: Tensor
             if residual is not None:
-                out = ops.binary(x_TI, residual, self._weight, self._bias, "add")
+                out = ops.binary(x_TI, residual, self.weight, self._bias, "add")
             else:
                 attribute, algorithm = _EPILOGUES[self._activation]
-                out = ops.default(x_TI, self._weight, self._bias, attribute, [], algorithm)
+                out = ops.default(x_TI, self.weight, self._bias, attribute, [], algorithm)
             return out
         if self.kernels is not None:
             return self._on_gpu(self.kernels, x_TI, residual)
-        y = F.linear(x_TI, self._weight, self._bias)
+        y = F.linear(x_TI, self.weight, self._bias)
         if residual is not None:
             return y.add_(residual)
         return y if self._activation == "none" else _ACTIVATIONS[self._activation](y)
 
     def _on_gpu(self, kernels: ModuleType, x_TI: Tensor, residual: Tensor | None) -> Tensor:
         if residual is not None:
-            y = residual.addmm_(x_TI, self._weight.T)
+            y = residual.addmm_(x_TI, self.weight.T)
             return y if self._bias is None else y.add_(self._bias)
+        if self._fused is not None and self._fused.takes(x_TI):
+            return self._fused(x_TI, self.weight, self._bias)
         if self._activation == "gelu":
-            activated: Tensor = kernels.bias_gelu_(x_TI @ self._weight.T, self._bias)
+            activated: Tensor = kernels.bias_gelu_(x_TI @ self.weight.T, self._bias)
             return activated
         if self._bias is not None and self._activation in ("gelu_tanh", "relu"):
             tanh = self._activation == "gelu_tanh"
-            return torch._addmm_activation(self._bias, x_TI, self._weight.T, use_gelu=tanh)
-        y = F.linear(x_TI, self._weight, self._bias)
+            return torch._addmm_activation(self._bias, x_TI, self.weight.T, use_gelu=tanh)
+        y = F.linear(x_TI, self.weight, self._bias)
         return y if self._activation == "none" else _ACTIVATIONS[self._activation](y)
 
 

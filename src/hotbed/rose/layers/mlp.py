@@ -8,6 +8,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
+from hotbed.rose.layers.fused import gemm_for
 from hotbed.rose.layers.linear import Linear
 from hotbed.rose.layers.norm import BlockEnd
 
@@ -34,9 +35,14 @@ class GatedMlp:
         self._kernels = gate_up.kernels
         if self._kernels is not None:
             self._kernels.check_multiple("a gated MLP", gate_up.out_features // 2)
+        self._fused = None
+        if activation == "silu" and not gate_up.has_bias:
+            self._fused = gemm_for(gate_up.weight, "swiglu")
 
     def __call__(self, x_TD: Tensor, residual: Tensor) -> Tensor:
         """x [T, D] and `residual` [T, D], which may be written to, to [T, D]."""
+        if self._fused is not None and self._fused.takes(x_TD):
+            return self._down(self._fused(x_TD, self._gate_up.weight), residual)
         if self._kernels is not None:
             gated = self._kernels.swiglu(self._gate_up(x_TD), self._activation)
             return self._down(gated, residual)
