@@ -201,22 +201,27 @@ def gateway_tasks() -> list[asyncio.Task[Any]]:
 
 @contextlib.asynccontextmanager
 async def in_process(
-    settings: IvySettings, model: ServedModel, *, num_up: int | None = None
+    settings: IvySettings, *models: ServedModel, num_up: int | None = None
 ) -> AsyncIterator[tuple[Gateway, httpx.AsyncClient]]:
     """A gateway without an HTTP server, and a client that calls it directly."""
-    gateway = Gateway(settings, model)
-    gateway.pool.start()
+    gateway = Gateway(settings, *models)
+    gateway.models.start()
     transport = httpx.ASGITransport(app=gateway, raise_app_exceptions=True)
     try:
-        await wait_until(
-            lambda: gateway.pool.num_up >= (len(settings.replicas) if num_up is None else num_up)
-        )
+        await wait_until(lambda: _are_up(gateway, num_up))
         async with httpx.AsyncClient(
             transport=transport, base_url="http://ivy", timeout=30
         ) as client:
             yield gateway, client
     finally:
         await gateway.close()
+
+
+def _are_up(gateway: Gateway, num_up: int | None) -> bool:
+    if num_up is not None:
+        return gateway.pool.num_up >= num_up
+    pools = [service.pool for service in gateway.models.services]
+    return all(pool.num_up == len(pool.replicas) for pool in pools)
 
 
 class Running:
@@ -233,21 +238,17 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def serving(
-    settings: IvySettings, model: ServedModel, *, num_up: int | None = None
+    settings: IvySettings, *models: ServedModel, num_up: int | None = None
 ) -> AsyncIterator[Running]:
     """A gateway behind its real HTTP server, on a free port."""
-    gateway = Gateway(settings, model)
+    gateway = Gateway(settings, *models)
     server = Server(gateway, settings)
     with bind("127.0.0.1", 0, backlog=128) as listener:
         running = Running(gateway, server, listener.getsockname()[1])
         running.task = asyncio.ensure_future(server.serve(sockets=[listener]))
         try:
             await wait_until(lambda: server.started)
-            await wait_until(
-                lambda: (
-                    gateway.pool.num_up >= (len(settings.replicas) if num_up is None else num_up)
-                )
-            )
+            await wait_until(lambda: _are_up(gateway, num_up))
             yield running
         finally:
             if not running.task.done():

@@ -94,9 +94,14 @@ async def test_metrics_count_what_happened_under_bounded_labels(client: httpx.As
     assert requests["/v1/embeddings"] == 1
     assert requests["other"] >= 2
     assert not any("nothing" in route or "/x" in route for route in requests)
-    assert samples["hotbed_ivy_inputs_total", ()] == 2
-    assert samples["hotbed_ivy_tokens_total", ()] == 6
+    assert samples["hotbed_ivy_inputs_total", (("model", MODEL),)] == 2
+    assert samples["hotbed_ivy_tokens_total", (("model", MODEL),)] == 6
     assert samples["hotbed_ivy_requests_in_flight", ()] == 0
+    for stage in ("parse", "tokenize", "queue", "device", "encode"):
+        assert samples["hotbed_ivy_stage_seconds_count", (("stage", stage),)] == 1
+    of_route = (("route", "/v1/embeddings"),)
+    assert samples["hotbed_ivy_request_seconds_count", of_route] == 1
+    assert samples["hotbed_ivy_request_tokens_sum", (("model", MODEL),)] == 6
 
 
 async def test_openapi_and_docs(client: httpx.AsyncClient):

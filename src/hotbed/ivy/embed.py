@@ -8,11 +8,12 @@ import time
 
 from hotbed.checkpoint.records import Prompts
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
+from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.bounded import map_bounded
 from hotbed.ivy.chunks import Chunk, ChunkCalls, ChunkRows
-from hotbed.ivy.indexes import name_bare_input
-from hotbed.ivy.metrics import Metrics
+from hotbed.ivy.indexes import name_fields
+from hotbed.ivy.metrics import ModelMetrics
 from hotbed.ivy.pool import ReplicaPool
 from hotbed.ivy.request import EmbedRequest, EmbedResult
 from hotbed.ivy.settings import IvySettings
@@ -34,7 +35,7 @@ class EmbedPipeline:
         prompts: Prompts,
         pool: ReplicaPool,
         settings: IvySettings,
-        metrics: Metrics,
+        metrics: ModelMetrics,
     ) -> None:
         self._tokenize = tokenize
         self._tokenizer_fingerprint = tokenizer_fingerprint
@@ -56,14 +57,14 @@ class EmbedPipeline:
         try:
             return await self._run(request, deadline)
         except HotbedError as error:
-            raise name_bare_input(error) if request.is_single else error from None
+            raise name_fields(error, request.names, is_single=request.is_single) from None
 
     async def _run(self, request: EmbedRequest, deadline: float) -> EmbedResult:
         start = time.perf_counter()
         info = self._pool.info or await self._pool.wait_for_info(deadline)
-        _check_dimensions(request.spec.dimensions, info.dimensions)
+        _check_dimensions(request.spec, info.dimensions)
         batch, prompt = await self._token_ids(request)
-        self._check_size(batch.num_tokens)
+        self._check_size(batch.num_tokens, request)
         tokenize_s = time.perf_counter() - start
         calls = ChunkCalls(
             self._pool,
@@ -75,7 +76,14 @@ class EmbedPipeline:
         answers = await map_bounded(calls.embed, self._cut(batch), limit=max_in_flight)
         num_rows = sum(len(answer.rows) for answer in answers)
         assert num_rows == request.num_inputs, "rows and inputs differ in number: this is a bug"
-        self._count(num_rows, batch.num_tokens, len(answers), tokenize_s)
+        queue_us = max(answer.queue_us for answer in answers)
+        self._metrics.count_work(
+            num_inputs=num_rows, num_tokens=batch.num_tokens, num_chunks=len(answers)
+        )
+        process = self._metrics.process
+        process.tokenize_seconds.observe(tokenize_s)
+        process.queue_seconds.observe(queue_us / 1e6)
+        process.device_seconds.observe(max(answer.device_us for answer in answers) / 1e6)
         return EmbedResult(
             rows=[answer.rows for answer in answers],
             num_tokens=batch.num_tokens,
@@ -86,34 +94,46 @@ class EmbedPipeline:
                 request.spec.dimensions or info.dimensions,
                 request.spec.dtype.value,
                 info.normalize if request.spec.normalize is None else request.spec.normalize,
+                request.add_special_tokens,
             ),
             tokenize_us=int(tokenize_s * 1e6),
-            queue_us=max(answer.queue_us for answer in answers),
+            queue_us=queue_us,
             device_us=sum(answer.device_us for answer in answers),
         )
 
     async def _token_ids(self, request: EmbedRequest) -> tuple[RaggedBatch, str]:
         """(token ids, the prompt put before each text)."""
-        truncate, side = request.truncate, request.truncation_side
         if request.texts is not None:
             prompt = resolve_prompt(
                 self._prompts, prompt_name=request.prompt_name, input_type=request.input_type
             )
-            options = EncodeOptions(prefix=prompt, truncate=truncate, truncation_side=side)
+            options = EncodeOptions(
+                prefix=prompt,
+                truncate=request.truncate,
+                truncation_side=request.truncation_side,
+                max_tokens=request.max_tokens,
+                add_special_tokens=request.add_special_tokens,
+            )
             return await self._tokenize.encode(request.texts, options), prompt
         assert request.token_arrays is not None, "neither texts nor ids: this is a bug"
         # Before the ids are looked at: a body can hold some ten million of them.
-        self._check_size(sum(map(len, request.token_arrays)))
-        options = EncodeOptions(truncate=truncate, truncation_side=side)
+        self._check_size(sum(map(len, request.token_arrays)), request)
+        options = EncodeOptions(
+            truncate=request.truncate,
+            truncation_side=request.truncation_side,
+            max_tokens=request.max_tokens,
+        )
         return await self._tokenize.check(request.token_arrays, options), ""
 
-    def _check_size(self, num_tokens: int) -> None:
-        limit = self._settings.max_request_tokens
+    def _check_size(self, num_tokens: int, request: EmbedRequest) -> None:
+        limit, name = self._settings.max_request_tokens, "max_request_tokens"
+        if request.max_request_tokens is not None and request.max_request_tokens < limit:
+            limit, name = request.max_request_tokens, "of this API"
         if num_tokens > limit:
             raise HotbedError(
                 ErrorCode.TOO_LARGE,
                 f"The inputs have {num_tokens} tokens together; the limit is {limit} a request "
-                "(max_request_tokens).",
+                f"({name}).",
                 param="input",
             )
 
@@ -126,18 +146,17 @@ class EmbedPipeline:
             return [Chunk(0, batch)]
         return [Chunk(start, batch.slice(start, stop)) for start, stop in spans]
 
-    def _count(self, num_inputs: int, num_tokens: int, num_chunks: int, tokenize_s: float) -> None:
-        self._metrics.tokenize_seconds.observe(tokenize_s)
-        self._metrics.inputs.inc(num_inputs)
-        self._metrics.tokens.inc(num_tokens)
-        self._metrics.chunks.inc(num_chunks)
 
-
-def _check_dimensions(asked: int, native: int) -> None:
-    if asked > native:
+def _check_dimensions(spec: OutputSpec, native: int) -> None:
+    if spec.dimensions > native:
         raise invalid(
-            f"dimensions is {asked}; this model has {native} dimensions, so 1 to {native} can be "
-            "asked for.",
+            f"dimensions is {spec.dimensions}; this model has {native} dimensions, so 1 to "
+            f"{native} can be asked for.",
+            "dimensions",
+        )
+    if spec.dtype.is_packed and (spec.dimensions or native) % 8:
+        raise invalid(
+            f"dimensions is {spec.dimensions or native}; for binary rows it must divide by 8.",
             "dimensions",
         )
 

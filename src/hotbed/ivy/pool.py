@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 from hotbed.core.errors import ErrorCode, HotbedError
@@ -12,7 +13,7 @@ from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.balance import Balance
-from hotbed.ivy.metrics import Metrics
+from hotbed.ivy.metrics import ModelMetrics
 from hotbed.ivy.replica import RefusedError, Replica, ReplicaTiming
 from hotbed.ivy.settings import IvySettings
 from hotbed.wire import tulip_pb2 as pb
@@ -37,19 +38,27 @@ class ReplicaPool:
     rolled out replica by replica without mixing vectors).
     """
 
-    def __init__(self, settings: IvySettings, expected: ExpectedModel, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: IvySettings,
+        expected: ExpectedModel,
+        metrics: ModelMetrics,
+        *,
+        addresses: Sequence[str],
+    ) -> None:
         self.info: ModelInfo | None = None
         """Of the replicas used now, or used last; None before the first contact."""
         self._settings = settings
         self._expected = expected
         self._metrics = metrics
         self._limits: dict[int, Limits] = {}
-        self._balance = Balance(len(settings.replicas))
+        self._balance = Balance(len(addresses))
         self._changed = asyncio.Event()
         timing = ReplicaTiming(settings.connect_timeout_s, settings.max_backoff_s)
+        on_message = metrics.process.stream_messages.inc
         self.replicas = [
-            Replica(i, address, owner=self, timing=timing, on_message=metrics.stream_messages.inc)
-            for i, address in enumerate(settings.replicas)
+            Replica(i, address, owner=self, timing=timing, on_message=on_message)
+            for i, address in enumerate(addresses)
         ]
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -70,9 +79,9 @@ class ReplicaPool:
             replica.close()
         await asyncio.gather(*self._tasks)
 
-    async def wait_until_up(self, num_replicas: int) -> None:
-        """Return once so many replicas are in use."""
-        while self.num_up < num_replicas:
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Return once the condition holds; it is looked at whenever a replica comes or goes."""
+        while not condition():
             await self._changed.wait()
 
     def update_metrics(self) -> None:
@@ -178,7 +187,7 @@ class ReplicaPool:
                     num_failures += 1
                     if num_failures >= self._settings.max_attempts:
                         raise
-                    self._metrics.retries.inc()
+                    self._metrics.process.retries.inc()
                     give_up = self._give_up_time(deadline)
                 else:
                     raise

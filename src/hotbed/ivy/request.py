@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from numpy.typing import NDArray
 
 from hotbed.core.output import OutputSpec
+from hotbed.text.prompts import InputType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +22,13 @@ class EmbedRequest:
         is_single: the client sent one bare input, not a list of inputs.
         spec: what the rows shall be.
         prompt_name: named prefix of the model; text only.
-        input_type: ``query`` or ``document``, which names a prefix too; text only.
+        input_type: a kind of input, which names a prefix too; text only.
         truncate: cut inputs that are too long instead of refusing them.
         truncation_side: which end is cut.
+        max_tokens: a lower limit than the model's, special tokens included.
+        max_request_tokens: a lower limit than the gateway's.
+        add_special_tokens: put the tokenizer's own tokens around texts.
+        names: the dialect's names for ``input`` and for fields of this record, for errors.
     """
 
     texts: list[str] | None
@@ -30,9 +36,13 @@ class EmbedRequest:
     is_single: bool
     spec: OutputSpec
     prompt_name: str | None = None
-    input_type: Literal["query", "document"] | None = None
+    input_type: InputType | None = None
     truncate: bool = False
     truncation_side: Literal["left", "right"] = "right"
+    max_tokens: int | None = None
+    max_request_tokens: int | None = None
+    add_special_tokens: bool = True
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def num_inputs(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hotbed.checkpoint.load import load_checkpoint
-from hotbed.checkpoint.records import Prompts
+from hotbed.checkpoint.records import Prompts, Quantizer
 from hotbed.ivy.pool import ExpectedModel
 from hotbed.ivy.settings import IvySettings
 from hotbed.text.tokenizer import Tokenizer
@@ -20,12 +20,18 @@ class ServedModel:
         tokenizer: thread-safe.
         prompts: prefixes by name.
         expected: what every replica must agree with.
+        quantizer: the model's own recipe for int8 rows.
+        replicas: addresses of its replicas; empty: those of the settings.
+        min_ready_replicas: healthy ones that /ready asks for; None: all of them.
     """
 
     names: tuple[str, ...]
     tokenizer: Tokenizer
     prompts: Prompts
     expected: ExpectedModel
+    quantizer: Quantizer = "none"
+    replicas: tuple[str, ...] = ()
+    min_ready_replicas: int | None = None
 
 
 def load_served_model(settings: IvySettings) -> ServedModel:

@@ -62,7 +62,6 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._gateway = gateway
         self._drain_delay_s = settings.drain_delay_s
-        self._min_ready_replicas = settings.num_ready_replicas
         self._notifying: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -84,9 +83,13 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _notify_when_ready(self) -> None:
-        pool = self._gateway.pool
-        await pool.wait_until_up(self._min_ready_replicas)
-        logger.info("ready: %d of %d replicas are up", pool.num_up, len(pool.replicas))
+        await self._gateway.models.wait_until_ready()
+        for service in self._gateway.models.services:
+            pool = service.pool
+            logger.info(
+                "ready: %d of %d replicas of %s are up",
+                pool.num_up, len(pool.replicas), service.name,
+            )  # fmt: skip
         notify()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

@@ -29,13 +29,18 @@ def checked_texts(texts: Sequence[str], *, max_chars: int) -> list[str]:
             raise invalid(f"input[{i}] must be a string, got {type(text).__name__}.", f"input[{i}]")
         if not text or text.isspace():
             raise _blank_error(i)
-        if len(text) > max_chars:
-            raise HotbedError(
-                ErrorCode.TOO_LARGE,
-                f"input[{i}] has {len(text)} characters, the limit is {max_chars}.",
-                param=f"input[{i}]",
-            )
+        check_length(text, i, max_chars=max_chars)
     return [without_surrogates(text) for text in texts]
+
+
+def check_length(text: str, index: int, *, max_chars: int) -> None:
+    """Raises TOO_LARGE with ``input[index]`` for more than `max_chars` characters."""
+    if len(text) > max_chars:
+        raise HotbedError(
+            ErrorCode.TOO_LARGE,
+            f"input[{index}] has {len(text)} characters, the limit is {max_chars}.",
+            param=f"input[{index}]",
+        )
 
 
 def without_surrogates(text: str) -> str:
