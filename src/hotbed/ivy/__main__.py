@@ -15,7 +15,7 @@ import uvloop
 from hotbed.core.errors import HotbedError
 from hotbed.core.exit_codes import EXIT_CONFIGURATION, EXIT_FAILURE, exit_code
 from hotbed.ivy.app import Gateway
-from hotbed.ivy.served_model import load_served_model
+from hotbed.ivy.served_model import load_served_models
 from hotbed.ivy.server import serve
 from hotbed.ivy.settings import IvySettings
 from hotbed.text.environment import TOKENIZER_ENVIRONMENT
@@ -34,19 +34,22 @@ def run(settings: IvySettings) -> int:
     for name, value in TOKENIZER_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
-        model = load_served_model(settings)
+        models = load_served_models(settings)
     except HotbedError as error:
-        log.error("cannot load the model: %s", error.message)
+        log.error("cannot load the models: %s", error.message)
         return exit_code(error)
     # What is loaded stays: without this every full collection walks it, and requests wait.
     gc.collect()
     gc.freeze()
 
     async def main() -> None:
-        await serve(Gateway(settings, model), settings)
+        await serve(Gateway(settings, *models), settings)
 
     try:
         uvloop.run(main())
+    except ValueError as error:  # two models share a name
+        log.error("%s", error)
+        return EXIT_CONFIGURATION
     except OSError as error:
         log.error("cannot listen on %s: %s", settings.host, error)
         return EXIT_FAILURE

@@ -84,6 +84,7 @@ class Replica:
         self._timing = timing
         self._on_message = on_message
         self._closing = asyncio.Event()
+        self._is_finishing = False
         self._limits: Limits | None = None
         self._next_id = 0
         # id -> who waits; None once nobody does, while the replica still owes the result.
@@ -175,6 +176,12 @@ class Replica:
         """Let `run` return soon; items in flight get UNAVAILABLE."""
         self._closing.set()
 
+    def finish(self) -> None:
+        """As `close`, once the items in flight are answered."""
+        self._is_finishing = True
+        if not self._in_flight:
+            self.close()
+
     async def _session(self) -> None:
         options = [*channel_options(), _OWN_CONNECTION]
         async with grpc.aio.insecure_channel(self.address, options=options) as channel:
@@ -234,6 +241,8 @@ class Replica:
                     future.set_result(result.rows)
                 else:
                     future.set_exception(error_from_proto(result.error))
+            if self._is_finishing and not self._in_flight:
+                self.close()
 
     async def _watch(self, channel: Any, info: ModelInfo, limits: Limits) -> NoReturn:
         request = health_pb2.HealthCheckRequest(service=SERVICE)

@@ -6,6 +6,12 @@ from dataclasses import dataclass
 
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.checkpoint.records import Prompts, Quantizer
+from hotbed.ivy.models_file import (
+    ModelEntry,
+    PromptsEntry,
+    read_models_file,
+    read_prompts_file,
+)
 from hotbed.ivy.pool import ExpectedModel
 from hotbed.ivy.settings import IvySettings
 from hotbed.text.tokenizer import Tokenizer
@@ -34,26 +40,45 @@ class ServedModel:
     min_ready_replicas: int | None = None
 
 
-def load_served_model(settings: IvySettings) -> ServedModel:
-    """Read the checkpoint (no weights) and load its tokenizer.
+def load_served_models(settings: IvySettings) -> list[ServedModel]:
+    """Read the checkpoints of all models (no weights) and load their tokenizers.
 
     Raises:
-        HotbedError: if the model is not found or not supported.
+        HotbedError: if a model or a file is not found or not supported.
     """
-    checkpoint = load_checkpoint(
-        settings.model, revision=settings.revision, offline=settings.offline
+    if settings.models_file is not None:
+        return [_load(entry, settings) for entry in read_models_file(settings.models_file)]
+    prompts = PromptsEntry()
+    if settings.prompts_file is not None:
+        prompts = read_prompts_file(settings.prompts_file)
+    entry = ModelEntry(
+        model=settings.model,
+        replicas=settings.replicas,
+        revision=settings.revision,
+        names=settings.served_model_names,
+        min_ready_replicas=settings.min_ready_replicas,
+        default_prompt=prompts.default_prompt,
+        prompts=prompts.prompts,
     )
+    return [_load(entry, settings)]
+
+
+def _load(entry: ModelEntry, settings: IvySettings) -> ServedModel:
+    checkpoint = load_checkpoint(entry.model, revision=entry.revision, offline=settings.offline)
     vocab_size = checkpoint.config.vocab_size
     return ServedModel(
-        names=served_names(settings.model, settings.served_model_names),
+        names=served_names(entry.model, entry.names),
         tokenizer=Tokenizer.load(
             checkpoint.tokenizer,
             max_tokens=checkpoint.max_tokens,
             vocab_size=vocab_size,
             fast=settings.fast_tokenizers,
         ),
-        prompts=checkpoint.prompts,
+        prompts=entry.over(checkpoint.prompts),
         expected=ExpectedModel(checkpoint.name, vocab_size, checkpoint.max_tokens),
+        quantizer=checkpoint.quantizer,
+        replicas=entry.replicas,
+        min_ready_replicas=entry.min_ready_replicas,
     )
 
 

@@ -27,6 +27,7 @@ IVY_FIELDS_OF_SERVE = frozenset(
         "model",
         "revision",
         "offline",
+        "models_file",
         "served_model_names",
         "replicas",
         "min_ready_replicas",
