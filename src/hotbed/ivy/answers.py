@@ -7,6 +7,7 @@ from typing import Protocol
 
 from hotbed.ivy.http import JSON_TYPE, Reply
 from hotbed.ivy.metrics import Metrics
+from hotbed.ivy.tracing import Stages
 from hotbed.ivy.work import Call
 
 
@@ -39,4 +40,15 @@ def finish(call: Call, result: Computed, body: bytes, metrics: Metrics) -> Reply
             (b"x-hotbed-fingerprint", result.fingerprint.encode()),
             (b"server-timing", timing.encode()),
         ),
+        Stages(
+            read_at=int(call.read_at * 1e9),
+            parsed_at=int(call.parsed_at * 1e9),
+            tokenize_ns=result.tokenize_us * 1000,
+            queue_ns=result.queue_us * 1000,
+            device_ns=result.device_us * 1000,
+            computed_at=int(call.computed_at * 1e9),
+            encoded_at=int(now * 1e9),
+        )
+        if call.is_traced
+        else None,
     )

@@ -13,12 +13,15 @@ from dataclasses import dataclass, replace
 import orjson
 
 from hotbed.core.errors import ErrorCode, HotbedError
+from hotbed.ivy.cors import Cors
 from hotbed.ivy.dialects.all import dialect_routes
 from hotbed.ivy.dialects.tei import TeiRoutes
 from hotbed.ivy.docs_page import docs_page
 from hotbed.ivy.errors import HttpError, error_reply
 from hotbed.ivy.histograms import Series
 from hotbed.ivy.http import CLOSE, Receive, Reply, Scope, Send, sane_request_id, send_reply
+from hotbed.ivy.keys import ApiKeys
+from hotbed.ivy.logs import log_access
 from hotbed.ivy.metrics import Metrics
 from hotbed.ivy.models import ModelRoutes
 from hotbed.ivy.openapi import openapi_document
@@ -28,6 +31,7 @@ from hotbed.ivy.routes import Route
 from hotbed.ivy.served_model import ServedModel
 from hotbed.ivy.settings import IvySettings
 from hotbed.ivy.status import StatusRoutes
+from hotbed.ivy.tracing import Tracing
 from hotbed.ivy.work import WorkDoor
 
 logger = logging.getLogger(__name__)
@@ -47,12 +51,14 @@ class Entry:
         handlers: by method.
         error_reply: the dialect's form of an error.
         seconds: where the time of an answered request is noted; None if it makes no work.
+        is_open: needs no API key.
     """
 
     name: str
     handlers: dict[str, Handler]
     error_reply: Callable[[HotbedError | HttpError], Reply] = error_reply
     seconds: Series | None = None
+    is_open: bool = False
 
 
 class Gateway:
@@ -64,6 +70,8 @@ class Gateway:
 
     Raises:
         ValueError: two models share a name.
+        HotbedError: INVALID_INPUT if the file of API keys cannot be used.
+        ModuleNotFoundError: traces are asked for without the extra ``otel``.
     """
 
     def __init__(self, settings: IvySettings, *models: ServedModel) -> None:
@@ -71,6 +79,12 @@ class Gateway:
         self.models = Registry(models, settings, metrics)
         self.status = StatusRoutes(self.models, metrics)
         self.door = WorkDoor(settings, metrics)
+        self._keys = (
+            None if settings.api_keys_file is None else ApiKeys.read(settings.api_keys_file)
+        )
+        self._cors = Cors(settings.cors_origins) if settings.cors_origins else None
+        self._is_access_logged = settings.access_log
+        self.tracing = Tracing.start() if settings.traces else None
         self._model_routes = ModelRoutes(self.models)
         self._tei_info = TeiRoutes(self.models, settings, metrics).info
         routes = dialect_routes(self.models, settings, metrics)
@@ -89,13 +103,13 @@ class Gateway:
         to_docs = Reply(307, b"", ((b"location", b"/docs"),))
         table: dict[str, Entry] = {
             "/v1/models": Entry("/v1/models", _get(self._model_routes.list)),
-            "/health": Entry("/health", _get(self.status.health)),
-            "/ready": Entry("/ready", _get(self.status.ready)),
-            "/metrics": Entry("/metrics", _get(self.status.metrics)),
+            "/health": Entry("/health", _get(self.status.health), is_open=True),
+            "/ready": Entry("/ready", _get(self.status.ready), is_open=True),
+            "/metrics": Entry("/metrics", _get(self.status.metrics), is_open=True),
             "/info": Entry("/info", _get(self._tei_info)),
-            "/openapi.json": Entry("/openapi.json", _get(lambda: document)),
-            "/docs": Entry("/docs", _get(lambda: page)),
-            "/": Entry("/", _get(lambda: to_docs)),
+            "/openapi.json": Entry("/openapi.json", _get(lambda: document), is_open=True),
+            "/docs": Entry("/docs", _get(lambda: page), is_open=True),
+            "/": Entry("/", _get(lambda: to_docs), is_open=True),
         }
         # With and without /v1: both are common as a client's base URL.
         table["/models"] = table["/v1/models"]
@@ -123,36 +137,67 @@ class Gateway:
             return
         if scope["type"] != "http":
             raise RuntimeError(f"ASGI scope type {scope['type']!r} is not supported")
+        start = time.perf_counter()
         headers = dict(scope["headers"])
         request_id = sane_request_id(headers.get(b"x-request-id")) or os.urandom(16).hex().encode()
+        entry, reply = await self._answer(scope, headers, receive, request_id)
+        if reply.status == 200 and entry.seconds is not None:
+            entry.seconds.observe(time.perf_counter() - start)
+        if self.status.draining:
+            reply = replace(reply, headers=(*reply.headers, CLOSE))
+        self._metrics.count_answer(entry.name, reply.status)
+        more: list[tuple[bytes, bytes]] = [(b"x-request-id", request_id)]
+        if self._cors is not None:
+            more.extend(self._cors.headers(headers))
+        await send_reply(send, reply, more)
+        if self._is_access_logged:
+            log_access(scope["method"], entry.name, reply.status, start, request_id.decode())
+        if self.tracing is not None:
+            self.tracing.record(
+                headers,
+                method=scope["method"],
+                route=entry.name,
+                status=reply.status,
+                request_id=request_id.decode(),
+                start=start,
+                stages=reply.stages,
+            )
+
+    async def _answer(
+        self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, request_id: bytes
+    ) -> tuple[Entry, Reply]:
+        """(what is at the path, the answer), whatever happens."""
         entry = _NOWHERE
-        start = time.perf_counter()
         try:
             entry = self._find(scope["path"])
             handler = entry.handlers.get(scope["method"])
+            if self._keys is not None and not (entry.is_open or scope["method"] == "OPTIONS"):
+                self._keys.check(headers)
             if handler is None:
-                reply = _other_method(scope["method"], entry.handlers)
-            else:
-                reply = await handler(headers, receive)
-                if entry.seconds is not None:
-                    entry.seconds.observe(time.perf_counter() - start)
+                return entry, self._other_method(scope["method"], headers, entry.handlers)
+            return entry, await handler(headers, receive)
         except (HotbedError, HttpError) as error:
             if isinstance(error, HotbedError) and error.code is ErrorCode.INTERNAL:
                 logger.error("request %s: %s", request_id.decode(), error.message)
-            reply = entry.error_reply(error)
+            return entry, entry.error_reply(error)
         except asyncio.CancelledError:
             # Only the server cancels, when the time to drain is over. The request was accepted,
             # so it gets its answer; the task ends right after it.
-            reply = entry.error_reply(_STOPPING)
+            return entry, entry.error_reply(_STOPPING)
         except Exception:
             logger.exception("request %s failed: this is a bug", request_id.decode())
-            reply = entry.error_reply(
-                HotbedError(ErrorCode.INTERNAL, "A fault in the gateway; its log has the details.")
-            )
-        if self.status.draining:
-            reply = _with_close(reply)
-        self._metrics.count_answer(entry.name, reply.status)
-        await send_reply(send, reply, ((b"x-request-id", request_id),))
+            return entry, entry.error_reply(_BUG)
+
+    def _other_method(
+        self, method: str, headers: dict[bytes, bytes], handlers: dict[str, Handler]
+    ) -> Reply:
+        allow = (b"allow", ", ".join((*handlers, "OPTIONS")).encode())
+        if method == "OPTIONS":
+            preflight = () if self._cors is None else self._cors.preflight(headers, handlers)
+            return Reply(204, b"", (allow, *preflight))
+        raise HttpError(
+            405, "method_not_allowed", f"This path takes {' or '.join(handlers)}.", (allow,)
+        )
 
     def _find(self, path: str) -> Entry:
         found = self._routes.get(path)
@@ -184,12 +229,16 @@ class Gateway:
         """End streams and threads; requests still waiting get UNAVAILABLE."""
         await self.models.close()
         self.door.close()
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.close)
 
 
 _NOWHERE = Entry("other", {})
 _STOPPING = HotbedError(
     ErrorCode.UNAVAILABLE, "The gateway is stopping. Try again.", retry_after_s=1.0
 )
+
+_BUG = HotbedError(ErrorCode.INTERNAL, "A fault in the gateway; its log has the details.")
 
 
 def _get(answer: Callable[[], Reply]) -> dict[str, Handler]:
@@ -199,21 +248,3 @@ def _get(answer: Callable[[], Reply]) -> dict[str, Handler]:
         return answer()
 
     return {"GET": handler, "HEAD": handler}
-
-
-def _other_method(method: str, handlers: dict[str, Handler]) -> Reply:
-    allow = (b"allow", ", ".join((*handlers, "OPTIONS")).encode())
-    if method == "OPTIONS":
-        return Reply(204, b"", (allow,))
-    return error_reply(
-        HttpError(
-            405,
-            "method_not_allowed",
-            f"This path takes {' or '.join(handlers)}.",
-            (allow,),
-        )
-    )
-
-
-def _with_close(reply: Reply) -> Reply:
-    return Reply(reply.status, reply.body, (*reply.headers, CLOSE))

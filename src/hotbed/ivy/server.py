@@ -12,6 +12,7 @@ import uvicorn
 
 from hotbed.core.notify import notify
 from hotbed.ivy.app import Gateway
+from hotbed.ivy.protocol import BoundedProtocol
 from hotbed.ivy.settings import IvySettings
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class Server(uvicorn.Server):
     def __init__(self, gateway: Gateway, settings: IvySettings) -> None:
         config = uvicorn.Config(
             gateway,
-            http="httptools",
+            http=BoundedProtocol,
             ws="none",
             lifespan="on",
             log_config=None,
@@ -55,6 +56,8 @@ class Server(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             backlog=settings.backlog,
+            ssl_certfile=settings.tls_certfile,
+            ssl_keyfile=settings.tls_keyfile,
         )
         # Declared as whole seconds, used as loop times: fractions work.
         config.timeout_keep_alive = settings.keep_alive_s  # type: ignore[assignment]
@@ -125,5 +128,7 @@ async def serve(gateway: Gateway, settings: IvySettings) -> None:
         ]
         for listener in listeners:
             host, port = listener.getsockname()[:2]
-            logger.info("listening on http://%s:%s", f"[{host}]" if ":" in host else host, port)
+            scheme = "http" if settings.tls_certfile is None else "https"
+            shown = f"[{host}]" if ":" in host else host
+            logger.info("listening on %s://%s:%s", scheme, shown, port)
         await Server(gateway, settings).serve(sockets=listeners)

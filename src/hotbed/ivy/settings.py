@@ -85,6 +85,20 @@ class IvySettings:
     Connection: close, so that clients leave before their connections are closed under them."""
     drain_timeout_s: float = 30.0
     """Time for requests in flight after that; then they get 503."""
+    api_keys_file: Path | None = None
+    """File with the SHA-256 of one API key a line; then requests need one of the keys."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose pages may read answers in a browser; * for any."""
+    tls_certfile: Path | None = None
+    """PEM file with the certificate chain; then HTTPS is served."""
+    tls_keyfile: Path | None = None
+    """PEM file with its private key."""
+    log_format: Literal["text", "json"] = "text"
+    """Log lines for people, or a JSON object a line."""
+    access_log: bool = False
+    """Log a line for each request: its id, route, status and time."""
+    traces: bool = False
+    """Send OpenTelemetry traces, as OTEL_EXPORTER_OTLP_ENDPOINT and its like say."""
     backlog: int = 2048
     """Length of the listen queue."""
 
@@ -97,6 +111,8 @@ class IvySettings:
             raise ValueError("replicas: at least one address is needed")
         if len(set(self.replicas)) != len(self.replicas):
             raise ValueError("replicas: an address is listed twice")
+        if (self.tls_certfile is None) != (self.tls_keyfile is None):
+            raise ValueError("tls_certfile and tls_keyfile go together")
         for entry in self.replicas:
             check_entry(entry)
         for field in fields(self):

@@ -28,7 +28,9 @@ class Call:
         headers: of the request, names in lower case.
         start: `time.perf_counter()` at its arrival; uvloop's own clock has whole milliseconds.
         deadline: event loop time.
-        read_at: when the body was there.
+        read_at: when the body was there, on the same clock.
+        is_traced: whether spans are made of it.
+        parsed_at: when it was understood, set by `parsed`.
         computed_at: when the result was there, set by `computed`.
     """
 
@@ -37,11 +39,14 @@ class Call:
     start: float
     deadline: float
     read_at: float
+    is_traced: bool = False
+    parsed_at: float = 0.0
     computed_at: float = 0.0
 
     def parsed(self, metrics: Metrics) -> None:
         """The request is understood; what follows is tokenising."""
-        metrics.parse_seconds.observe(time.perf_counter() - self.read_at)
+        self.parsed_at = time.perf_counter()
+        metrics.parse_seconds.observe(self.parsed_at - self.read_at)
 
     def computed(self) -> None:
         """The result is there; what follows is writing it."""
@@ -98,7 +103,10 @@ class WorkDoor:
                     body = await self._decompress(body, encoding)
                     self.budget.take(len(body))
                     held_bytes += len(body)
-                return await answer(Call(body, headers, start, deadline, time.perf_counter()))
+                call = Call(
+                    body, headers, start, deadline, time.perf_counter(), self._settings.traces
+                )
+                return await answer(call)
         finally:
             self.num_in_flight -= 1
             self._metrics.requests_in_flight.set(self.num_in_flight)
