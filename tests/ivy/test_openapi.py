@@ -9,14 +9,14 @@ import orjson
 import pytest
 
 from hotbed.ivy.app import Gateway
-from hotbed.ivy.docs_page import docs_page
+from hotbed.ivy.pages import docs_page, status_page
 from tests.ivy.harness import settings_for
 
 
 @pytest.fixture
 async def document(model):
     gateway = Gateway(settings_for("unix:/nowhere"), model)
-    reply = await gateway._routes["/openapi.json"].handlers["GET"]({}, None)
+    reply = await gateway._routes["/openapi.json"]["GET"].handler({}, None)
     yield orjson.loads(reply.body)
     await gateway.close()
 
@@ -50,8 +50,8 @@ async def test_every_operation_has_a_name_of_its_own(document):
     assert len(set(names)) == len(names)
 
 
-def test_the_page_needs_nothing_from_elsewhere():
-    page = docs_page()
+@pytest.mark.parametrize("page", [docs_page(), status_page()], ids=["docs", "status"])
+def test_a_page_needs_nothing_from_elsewhere(page):
     text = page.body.decode()
     assert not re.search(r"https?://|//\w+\.|src=|@import|url\(", text)
     policy = dict(page.headers)[b"content-security-policy"]

@@ -7,8 +7,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import orjson
 
@@ -16,49 +15,28 @@ from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.ivy.cors import Cors
 from hotbed.ivy.dialects.all import dialect_routes
 from hotbed.ivy.dialects.tei import TeiRoutes
-from hotbed.ivy.docs_page import docs_page
-from hotbed.ivy.errors import HttpError, error_reply
-from hotbed.ivy.histograms import Series
+from hotbed.ivy.errors import HttpError
 from hotbed.ivy.http import CLOSE, Receive, Reply, Scope, Send, sane_request_id, send_reply
 from hotbed.ivy.keys import ApiKeys
 from hotbed.ivy.logs import log_access
 from hotbed.ivy.metrics import Metrics
 from hotbed.ivy.models import ModelRoutes
 from hotbed.ivy.openapi import openapi_document
+from hotbed.ivy.pages import docs_page, status_page
 from hotbed.ivy.pool import ReplicaPool
 from hotbed.ivy.registry import Registry
 from hotbed.ivy.routes import Route
 from hotbed.ivy.served_model import ServedModel
 from hotbed.ivy.settings import IvySettings
 from hotbed.ivy.status import StatusRoutes
+from hotbed.ivy.table import Entry, Methods, nothing, reading
 from hotbed.ivy.tracing import Tracing
 from hotbed.ivy.work import WorkDoor
 
 logger = logging.getLogger(__name__)
 
-Handler = Callable[[dict[bytes, bytes], Receive], Awaitable[Reply]]
-
 _MODEL_PATHS = ("/v1/models/", "/models/")
 _MODEL_ROUTE = "/v1/models/{id}"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What one path has.
-
-    Attributes:
-        name: the route's, for metrics.
-        handlers: by method.
-        error_reply: the dialect's form of an error.
-        seconds: where the time of an answered request is noted; None if it makes no work.
-        is_open: needs no API key.
-    """
-
-    name: str
-    handlers: dict[str, Handler]
-    error_reply: Callable[[HotbedError | HttpError], Reply] = error_reply
-    seconds: Series | None = None
-    is_open: bool = False
 
 
 class Gateway:
@@ -87,29 +65,29 @@ class Gateway:
         self.tracing = Tracing.start() if settings.traces else None
         self._model_routes = ModelRoutes(self.models)
         self._tei_info = TeiRoutes(self.models, settings, metrics).info
-        routes = dialect_routes(self.models, settings, metrics)
-        self._routes = self._route_table(routes)
-        metrics.know_routes([_MODEL_ROUTE, *(entry.name for entry in self._routes.values())])
+        self._routes = self._route_table(dialect_routes(self.models, settings, metrics))
+        names = (entry.name for methods in self._routes.values() for entry in methods.values())
+        metrics.know_routes([_MODEL_ROUTE, *names])
 
     @property
     def pool(self) -> ReplicaPool:
         """Of the first model."""
         return self.models.services[0].pool
 
-    def _route_table(self, routes: list[Route]) -> dict[str, Entry]:
+    def _route_table(self, routes: list[Route]) -> dict[str, Methods]:
         """Path -> what is there."""
         document = Reply(200, orjson.dumps(openapi_document(routes)))
-        page = docs_page()
-        to_docs = Reply(307, b"", ((b"location", b"/docs"),))
-        table: dict[str, Entry] = {
-            "/v1/models": Entry("/v1/models", _get(self._model_routes.list)),
-            "/health": Entry("/health", _get(self.status.health), is_open=True),
-            "/ready": Entry("/ready", _get(self.status.ready), is_open=True),
-            "/metrics": Entry("/metrics", _get(self.status.metrics), is_open=True),
-            "/info": Entry("/info", _get(self._tei_info)),
-            "/openapi.json": Entry("/openapi.json", _get(lambda: document), is_open=True),
-            "/docs": Entry("/docs", _get(lambda: page), is_open=True),
-            "/": Entry("/", _get(lambda: to_docs), is_open=True),
+        docs, page = docs_page(), status_page()
+        table: dict[str, Methods] = {
+            "/v1/models": reading("/v1/models", self._model_routes.list),
+            "/health": reading("/health", self.status.health, is_open=True),
+            "/ready": reading("/ready", self.status.ready, is_open=True),
+            "/metrics": reading("/metrics", self.status.metrics, is_open=True),
+            "/info": reading("/info", self._tei_info),
+            "/status": reading("/status", self.status.status),
+            "/openapi.json": reading("/openapi.json", lambda: document, is_open=True),
+            "/docs": reading("/docs", lambda: docs, is_open=True),
+            "/": reading("/", lambda: page, is_open=True),
         }
         # With and without /v1: both are common as a client's base URL.
         table["/models"] = table["/v1/models"]
@@ -118,16 +96,13 @@ class Gateway:
         for route in routes:
             entry = Entry(
                 route.path,
-                {"POST": functools.partial(self.door.run, answer=route.answer)},
+                functools.partial(self.door.run, answer=route.answer),
                 route.error_reply,
                 self._metrics.request_seconds.series(route.path),
             )
             for path in (route.path, *route.aliases):
-                there = table.get(path)
-                if there is None:
-                    table[path] = entry
-                else:  # a page to read at the same path
-                    table[path] = replace(entry, handlers={**there.handlers, **entry.handlers})
+                # At / there is a page to read, too.
+                table[path] = {**table.get(path, {}), "POST": entry}
         return table
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -169,13 +144,14 @@ class Gateway:
         """(what is at the path, the answer), whatever happens."""
         entry = _NOWHERE
         try:
-            entry = self._find(scope["path"])
-            handler = entry.handlers.get(scope["method"])
+            methods = self._find(scope["path"])
+            found = methods.get(scope["method"])
+            entry = found or next(iter(methods.values()))
             if self._keys is not None and not (entry.is_open or scope["method"] == "OPTIONS"):
                 self._keys.check(headers)
-            if handler is None:
-                return entry, self._other_method(scope["method"], headers, entry.handlers)
-            return entry, await handler(headers, receive)
+            if found is None:
+                return entry, self._other_method(scope["method"], headers, methods)
+            return entry, await entry.handler(headers, receive)
         except (HotbedError, HttpError) as error:
             if isinstance(error, HotbedError) and error.code is ErrorCode.INTERNAL:
                 logger.error("request %s: %s", request_id.decode(), error.message)
@@ -188,9 +164,7 @@ class Gateway:
             logger.exception("request %s failed: this is a bug", request_id.decode())
             return entry, entry.error_reply(_BUG)
 
-    def _other_method(
-        self, method: str, headers: dict[bytes, bytes], handlers: dict[str, Handler]
-    ) -> Reply:
+    def _other_method(self, method: str, headers: dict[bytes, bytes], handlers: Methods) -> Reply:
         allow = (b"allow", ", ".join((*handlers, "OPTIONS")).encode())
         if method == "OPTIONS":
             preflight = () if self._cors is None else self._cors.preflight(headers, handlers)
@@ -199,7 +173,7 @@ class Gateway:
             405, "method_not_allowed", f"This path takes {' or '.join(handlers)}.", (allow,)
         )
 
-    def _find(self, path: str) -> Entry:
+    def _find(self, path: str) -> Methods:
         found = self._routes.get(path)
         if found is not None:
             return found
@@ -210,7 +184,7 @@ class Gateway:
         for prefix in _MODEL_PATHS:
             if trimmed.startswith(prefix):
                 name = trimmed.removeprefix(prefix)
-                return Entry(_MODEL_ROUTE, _get(functools.partial(self._model_routes.get, name)))
+                return reading(_MODEL_ROUTE, functools.partial(self._model_routes.get, name))
         raise HttpError(
             404,
             "not_found",
@@ -233,18 +207,8 @@ class Gateway:
             await asyncio.to_thread(self.tracing.close)
 
 
-_NOWHERE = Entry("other", {})
+_NOWHERE = Entry("other", nothing)
 _STOPPING = HotbedError(
     ErrorCode.UNAVAILABLE, "The gateway is stopping. Try again.", retry_after_s=1.0
 )
-
 _BUG = HotbedError(ErrorCode.INTERNAL, "A fault in the gateway; its log has the details.")
-
-
-def _get(answer: Callable[[], Reply]) -> dict[str, Handler]:
-    """Handlers of a route that only reads; for HEAD the server leaves the body out."""
-
-    async def handler(headers: dict[bytes, bytes], receive: Receive) -> Reply:
-        return answer()
-
-    return {"GET": handler, "HEAD": handler}

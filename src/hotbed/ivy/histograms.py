@@ -53,6 +53,10 @@ class Histograms(Collector):
             found = self._series[value] = Series(self._bounds)
         return found
 
+    def all_series(self) -> list[Series]:
+        """Those made so far."""
+        return list(self._series.values())
+
     def collect(self) -> Iterable[Metric]:
         """For the registry."""
         family = HistogramMetricFamily(self._name, self._documentation, labels=[self._label])

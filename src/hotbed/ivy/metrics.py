@@ -51,11 +51,14 @@ class Metrics:
             "out).",
             label="stage", bounds=_SECONDS,
         )  # fmt: skip
-        self.parse_seconds = stages.series("parse")
-        self.tokenize_seconds = stages.series("tokenize")
-        self.queue_seconds = stages.series("queue")
-        self.device_seconds = stages.series("device")
-        self.encode_seconds = stages.series("encode")
+        names = ("parse", "tokenize", "queue", "device", "encode")
+        self.stages = {name: stages.series(name) for name in names}
+        """The histogram of each stage."""
+        self.parse_seconds = self.stages["parse"]
+        self.tokenize_seconds = self.stages["tokenize"]
+        self.queue_seconds = self.stages["queue"]
+        self.device_seconds = self.stages["device"]
+        self.encode_seconds = self.stages["encode"]
         request_tokens = Histograms(
             "hotbed_ivy_request_tokens", "Tokens of a request, by model.",
             label="model", bounds=_TOKENS,
@@ -110,6 +113,17 @@ class Metrics:
         """Count these by their own names from now on."""
         self._routes = frozenset(routes)
 
+    def totals(self) -> dict[str, int]:
+        """The sums over all labels that the page at / shows."""
+        answered = self.request_seconds.all_series()
+        return {
+            "requests": sum(sum(series.counts) for series in answered),
+            "requests_in_flight": int(_sum(self.requests_in_flight)),
+            "tokens": int(_sum(self._tokens)),
+            "chunks": int(_sum(self.chunks)),
+            "messages": int(_sum(self.stream_messages)),
+        }
+
     def for_model(self, name: str) -> ModelMetrics:
         """What is counted for one model."""
         return ModelMetrics(self, name)
@@ -117,6 +131,12 @@ class Metrics:
     def text(self) -> bytes:
         """The metrics in Prometheus' text format."""
         return generate_latest(self._registry)
+
+
+def _sum(metric: Counter | Gauge) -> float:
+    """Over all labels."""
+    samples = (sample for family in metric.collect() for sample in family.samples)
+    return sum(sample.value for sample in samples if not sample.name.endswith("_created"))
 
 
 class ModelMetrics:

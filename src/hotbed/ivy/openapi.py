@@ -12,10 +12,10 @@ from hotbed.ivy.dialects.tei import TeiInfo
 from hotbed.ivy.errors import ErrorAnswer
 from hotbed.ivy.models import Model, ModelList
 from hotbed.ivy.routes import Route
-from hotbed.ivy.status import Health, Readiness
+from hotbed.ivy.status import Health, Readiness, StatusAnswer
 
 _REF = "#/components/schemas/{name}"
-_TYPES = (ModelList, Model, Health, Readiness, TeiInfo, ErrorAnswer)
+_TYPES = (ModelList, Model, Health, Readiness, TeiInfo, StatusAnswer, ErrorAnswer)
 
 _ANSWER_HEADERS = {
     "x-request-id": "The client's own id if it sent a plain one, else a new one.",
@@ -67,6 +67,7 @@ def openapi_document(routes: Sequence[Route]) -> dict[str, Any]:
                 | {"responses": {"200": _json("Ready.", "Readiness"),
                                  "503": _json("Not ready, or draining.", "Readiness")}}
             },
+            "/status": {"get": _read("status", "Models and replicas now.", "StatusAnswer")},
             "/info": {"get": _read("teiInfo", "Facts of the first model (TEI).", "TeiInfo")},
             "/metrics": {"get": _metrics()},
         },
