@@ -18,7 +18,8 @@ from tests.ivy.harness import (
     unix_address,
 )
 
-PPLX = "pplx-embed-tiny"
+# Perplexity's own client knows only its own names.
+PPLX = "pplx-embed-v1-0.6b"
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
