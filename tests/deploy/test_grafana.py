@@ -27,6 +27,7 @@ def there_are() -> set[str]:
     ivy.request_seconds.series("/x").observe(0.1)
     model = ivy.for_model("m")
     model.count_work(num_inputs=1, num_tokens=5, num_chunks=1)
+    model.count_message()
     model.set_replica("a", is_up=True, outstanding_tokens=0)
     tulip = TulipMetrics()
     text = ivy.text().decode() + generate_latest(tulip.registry).decode()

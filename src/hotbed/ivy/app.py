@@ -55,8 +55,8 @@ class Gateway:
     def __init__(self, settings: IvySettings, *models: ServedModel) -> None:
         self._metrics = metrics = Metrics()
         self.models = Registry(models, settings, metrics)
-        self.status = StatusRoutes(self.models, metrics)
         self.door = WorkDoor(settings, metrics)
+        self.status = StatusRoutes(self.models, self.door, metrics)
         self._keys = (
             None if settings.api_keys_file is None else ApiKeys.read(settings.api_keys_file)
         )

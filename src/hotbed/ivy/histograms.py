@@ -1,7 +1,7 @@
-"""Histograms that cost a fraction of a microsecond an observation.
+"""Counters and histograms that cost a fraction of a microsecond each time.
 
-prometheus_client's own cost about 2 us each (lock, floats behind mutexes; 2026-11-30), and a
-request has eight of them. All observations come from the event loop's thread.
+prometheus_client's own cost 1 to 2 us (lock, floats behind mutexes; 2026-11-30), and a request has
+a dozen of them. All observations come from the event loop's thread.
 """
 
 from __future__ import annotations
@@ -9,9 +9,41 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+
+
+class Counts(Collector):
+    """One counter with a number for each value of its one or two labels.
+
+    Args:
+        name: of the metric, without ``_total``.
+        documentation: one sentence.
+        label: name of the first label.
+        second: name of the other one, if any.
+    """
+
+    def __init__(self, name: str, documentation: str, *, label: str, second: str = "") -> None:
+        self._name, self._documentation = name, documentation
+        self._labels = [label, second] if second else [label]
+        self._numbers: dict[tuple[str | int, ...], int] = {}
+
+    def add(self, key: tuple[str | int, ...], number: int) -> None:
+        """Count; `key` has the values of the labels."""
+        self._numbers[key] = self._numbers.get(key, 0) + number
+
+    @property
+    def total(self) -> int:
+        """Over all labels."""
+        return sum(self._numbers.values())
+
+    def collect(self) -> Iterable[Metric]:
+        """For the registry."""
+        family = CounterMetricFamily(self._name, self._documentation, labels=self._labels)
+        for key, number in self._numbers.items():
+            family.add_metric([str(value) for value in key], number)
+        yield family
 
 
 class Series:

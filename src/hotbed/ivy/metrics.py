@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -13,7 +13,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from hotbed.ivy.histograms import Histograms
+from hotbed.ivy.histograms import Counts, Histograms
 
 # 0.1 ms to a minute, about two a factor of 2.5.
 _SECONDS = (
@@ -35,11 +35,10 @@ class Metrics:
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         self._routes = frozenset(routes)
-        self._requests = Counter(
-            "hotbed_ivy_requests", "Answers by route and status.", ["route", "status"],
-            registry=registry,
-        )  # fmt: skip
-        self._children: dict[tuple[str, int], Counter] = {}
+        self._requests = Counts(
+            "hotbed_ivy_requests", "Answers by route and status.", label="route", second="status"
+        )
+        registry.register(self._requests)
         self.request_seconds = Histograms(
             "hotbed_ivy_request_seconds", "Time to an answer of status 200, by route.",
             label="route", bounds=_SECONDS,
@@ -66,16 +65,19 @@ class Metrics:
         self._request_tokens = request_tokens
         for histograms in (self.request_seconds, stages, request_tokens):
             registry.register(histograms)
-        self.requests_in_flight = Gauge(
+        self._requests_in_flight = Gauge(
             "hotbed_ivy_requests_in_flight", "Requests being worked on.", registry=registry
         )
-        self._inputs = Counter(
-            "hotbed_ivy_inputs", "Inputs computed, by model.", ["model"], registry=registry
+        self._inputs = Counts("hotbed_ivy_inputs", "Inputs computed, by model.", label="model")
+        self._tokens = Counts("hotbed_ivy_tokens", "Tokens computed, by model.", label="model")
+        self._chunks = Counts("hotbed_ivy_chunks", "Chunks answered, by model.", label="model")
+        self._messages = Counts(
+            "hotbed_ivy_stream_messages",
+            "Messages written to replicas, by model; each holds one or more chunks.",
+            label="model",
         )
-        self._tokens = Counter(
-            "hotbed_ivy_tokens", "Tokens computed, by model.", ["model"], registry=registry
-        )
-        self.chunks = Counter("hotbed_ivy_chunks", "Chunks answered.", registry=registry)
+        for counts in (self._inputs, self._tokens, self._chunks, self._messages):
+            registry.register(counts)
         self.retries = Counter(
             "hotbed_ivy_chunk_retries", "Chunks sent once more, to another replica.",
             registry=registry,
@@ -88,10 +90,6 @@ class Metrics:
             "hotbed_ivy_replica_ejections", "Times that a failing replica was left out for a "
             "while.", registry=registry,
         )  # fmt: skip
-        self.stream_messages = Counter(
-            "hotbed_ivy_stream_messages", "Messages written to replicas; each holds one or more "
-            "chunks.", registry=registry,
-        )  # fmt: skip
         self._replica_up = Gauge(
             "hotbed_ivy_replica_up", "1 if the replica is used.", ["model", "replica"],
             registry=registry,
@@ -103,11 +101,11 @@ class Metrics:
 
     def count_answer(self, route: str, status: int) -> None:
         """Count one answer."""
-        key = (route if route in self._routes else "other", status)
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = self._requests.labels(key[0], str(status))
-        child.inc()
+        self._requests.add((route if route in self._routes else "other", status), 1)
+
+    def watch_in_flight(self, number: Callable[[], int]) -> None:
+        """Read the requests in flight from here whenever the metrics are asked for."""
+        self._requests_in_flight.set_function(number)
 
     def know_routes(self, routes: Sequence[str]) -> None:
         """Count these by their own names from now on."""
@@ -118,10 +116,9 @@ class Metrics:
         answered = self.request_seconds.all_series()
         return {
             "requests": sum(sum(series.counts) for series in answered),
-            "requests_in_flight": int(_sum(self.requests_in_flight)),
-            "tokens": int(_sum(self._tokens)),
-            "chunks": int(_sum(self.chunks)),
-            "messages": int(_sum(self.stream_messages)),
+            "tokens": self._tokens.total,
+            "chunks": self._chunks.total,
+            "messages": self._messages.total,
         }
 
     def for_model(self, name: str) -> ModelMetrics:
@@ -133,28 +130,26 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-def _sum(metric: Counter | Gauge) -> float:
-    """Over all labels."""
-    samples = (sample for family in metric.collect() for sample in family.samples)
-    return sum(sample.value for sample in samples if not sample.name.endswith("_created"))
-
-
 class ModelMetrics:
     """The metrics that have a model's label, and the others that its work counts."""
 
     def __init__(self, metrics: Metrics, model: str) -> None:
         self.process = metrics
         self._model = model
-        self._inputs = metrics._inputs.labels(model)
-        self._tokens = metrics._tokens.labels(model)
+        self._key = (model,)
         self._request_tokens = metrics._request_tokens.series(model)
 
     def count_work(self, *, num_inputs: int, num_tokens: int, num_chunks: int) -> None:
         """Count one request that was computed."""
-        self._inputs.inc(num_inputs)
-        self._tokens.inc(num_tokens)
+        metrics, key = self.process, self._key
+        metrics._inputs.add(key, num_inputs)
+        metrics._tokens.add(key, num_tokens)
+        metrics._chunks.add(key, num_chunks)
         self._request_tokens.observe(num_tokens)
-        self.process.chunks.inc(num_chunks)
+
+    def count_message(self) -> None:
+        """Count one message written to a replica."""
+        self.process._messages.add(self._key, 1)
 
     def set_replica(self, address: str, *, is_up: bool, outstanding_tokens: int) -> None:
         """Note a replica's state."""

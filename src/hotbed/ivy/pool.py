@@ -114,7 +114,7 @@ class ReplicaPool:
             address,
             owner=self,
             timing=ReplicaTiming(self._settings.connect_timeout_s, self._settings.max_backoff_s),
-            on_message=self._metrics.process.stream_messages.inc,
+            on_message=self._metrics.count_message,
         )
         self._by_index[index] = replica
         self._balance.add(index)

@@ -27,6 +27,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*args, **options)
         self._is_in_head = True
         self._num_head_bytes = 0
+        self._is_too_large = False
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -38,36 +39,31 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        # The parser holds a line until its end: without this an endless one would fill the memory.
         if self._is_in_head:
             self._num_head_bytes += len(data)
-            if self._num_head_bytes > MAX_HEADER_BYTES:
-                self.send_400_response("")
+        super().data_received(data)
+        # The parser holds a line until its end: without this an endless one would fill the memory.
+        if self._is_in_head and self._num_head_bytes > MAX_HEADER_BYTES:
+            self._is_too_large = True
+            self.send_400_response("")
 
     def on_message_begin(self) -> None:
+        # What was read with it is counted already, or is the rest of a read after another request.
         self._is_in_head = True
-        self._num_head_bytes = 0
         super().on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        self._count(len(url))
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value))
-        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         if self._timer is not None:
             self._stop_timer()
-        super().on_headers_complete()
-
-    def _count(self, num_bytes: int) -> None:
-        self._num_head_bytes += num_bytes
+        # Only a large read can hold large headers: most requests are not looked at.
         if self._num_head_bytes > MAX_HEADER_BYTES:
-            raise _HeadersTooLargeError
+            num_bytes = len(self.url) + sum(len(n) + len(v) for n, v in self.headers)
+            if num_bytes > MAX_HEADER_BYTES:
+                self._is_too_large = True
+                raise _HeadersTooLargeError
+        self._num_head_bytes = 0
+        super().on_headers_complete()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -78,7 +74,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """What is no HTTP, or too much of it, is refused in the form of every other error."""
         if self.transport.is_closing():
             return
-        if self._num_head_bytes > MAX_HEADER_BYTES:
+        if self._is_too_large:
             error = HttpError(
                 431,
                 "headers_too_large",

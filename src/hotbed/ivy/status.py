@@ -11,6 +11,7 @@ from hotbed import __version__
 from hotbed.ivy.http import Reply
 from hotbed.ivy.metrics import Metrics
 from hotbed.ivy.registry import ModelService, Registry
+from hotbed.ivy.work import WorkDoor
 
 
 class Health(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -96,10 +97,11 @@ class StatusAnswer(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class StatusRoutes:
     """The routes' handlers. `draining` is set once, when the process is asked to stop."""
 
-    def __init__(self, models: Registry, metrics: Metrics) -> None:
+    def __init__(self, models: Registry, door: WorkDoor, metrics: Metrics) -> None:
         self.draining = False
         self._started_at = time.monotonic()
         self._models = models
+        self._door = door
         self._metrics = metrics
 
     def health(self) -> Reply:
@@ -134,6 +136,7 @@ class StatusRoutes:
             ready=self._state(),
             worker=WorkerNow(
                 uptime_s=round(time.monotonic() - self._started_at, 3),
+                requests_in_flight=self._door.num_in_flight,
                 **self._metrics.totals(),
                 stages={
                     name: StageNow(count=sum(series.counts), seconds=series.total)

@@ -61,8 +61,8 @@ class WorkDoor:
 
     def __init__(self, settings: IvySettings, metrics: Metrics) -> None:
         self._settings = settings
-        self._metrics = metrics
         self.num_in_flight = 0
+        metrics.watch_in_flight(lambda: self.num_in_flight)
         self.budget = BodyBudget(settings.max_pending_body_bytes)
         self._unzip = ThreadPoolExecutor(1, thread_name_prefix="unzip")
 
@@ -87,7 +87,6 @@ class WorkDoor:
                 retry_after_s=1.0,
             )
         self.num_in_flight += 1
-        self._metrics.requests_in_flight.set(self.num_in_flight)
         held_bytes = 0
         try:
             with Interrupt(receive, deadline) as interrupt:
@@ -109,7 +108,6 @@ class WorkDoor:
                 return await answer(call)
         finally:
             self.num_in_flight -= 1
-            self._metrics.requests_in_flight.set(self.num_in_flight)
             self.budget.give_back(held_bytes)
 
     async def _decompress(self, body: bytes, encoding: bytes) -> bytes:
