@@ -1,6 +1,7 @@
 """All suites for a CPU, one after another: `python -m bench [--out FILE]`; some ten minutes.
 
-Quality on your own data is `python -m bench.quality`, the GPU engine `python -m bench.engine`.
+Quality on your own data is `python -m bench.quality`. The GPU engine: `python -m bench.engine`,
+whether its host keeps ahead `python -m bench.overlap`, random batches `python -m bench.soak`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hotbed.checkpoint.records import BertConfig, Qwen3Config
+from hotbed.doctor import plain
 from hotbed.rose.recipe import Recipe
 from hotbed.rose.registry import FAMILIES
 from hotbed.rose.weights import WeightMap
@@ -105,16 +106,5 @@ SHAPES = {
 
 
 def random_weights(shape: Shape, device: torch.device, seed: int = 0) -> dict[str, Tensor]:
-    """bfloat16 parameters by name: matrices by 1/sqrt(fan-in), norms near 1, biases near 0."""
-    generator = torch.Generator(device).manual_seed(seed)
-    tensors = {}
-    for name, parameter in shape.weight_map().parameters.items():
-        values = torch.randn(parameter.shape, generator=generator, device=device)
-        if "norm" in name and not name.endswith("bias"):
-            values = 1 + 0.1 * values
-        elif len(parameter.shape) == 1:
-            values *= 0.02
-        elif name.startswith("layers."):
-            values /= parameter.shape[1] ** 0.5
-        tensors[name] = values.to(torch.bfloat16)
-    return tensors
+    """bfloat16 parameters by name."""
+    return plain.random_weights(shape.weight_map(), device, seed)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hotbed.bulk.embedder import Embedder
+    from hotbed.bulk.reranker import Reranker
 
 __version__ = "0.1.0"
-__all__ = ["Embedder", "__version__"]
+__all__ = ["Embedder", "Reranker", "__version__"]
 
 
 def __getattr__(name: str) -> object:
@@ -17,4 +18,8 @@ def __getattr__(name: str) -> object:
         from hotbed.bulk.embedder import Embedder  # noqa: PLC0415
 
         return Embedder
+    if name == "Reranker":
+        from hotbed.bulk.reranker import Reranker  # noqa: PLC0415
+
+        return Reranker
     raise AttributeError(f"module 'hotbed' has no attribute {name!r}")

@@ -37,7 +37,7 @@ def _but(names: frozenset[str]) -> re.Pattern[str]:
 
 app = App(
     name="hotbed",
-    help="Serve text-embedding models as fast as the hardware allows.",
+    help="Serve text-embedding and reranking models as fast as the hardware allows.",
     version=__version__,
     default_parameter=Parameter(negative_iterable=""),
     error_formatter=_one_line,
@@ -145,6 +145,99 @@ def embed(
             option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE,
         )
         sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+@app.command
+def doctor(
+    model: str | None = None,
+    *,
+    calibrate: bool = False,
+    device: str = "auto",
+    dtype: str = "auto",
+    attention: str = "auto",
+    kernel_dir: Path | None = None,
+    threads: int | None = None,
+    offline: bool | None = None,
+    json: bool = False,
+) -> int:
+    """Say what works on this machine, each claim proved by a run, and what is missing.
+
+    Exit code 0 if a model can be served, else 1.
+
+    Args:
+        model: folder, hub name or installed model to load and run too.
+        calibrate: measure which step size suits the model (unset: the default model) on this
+            device, and keep it: replicas take it from then on. Takes a minute.
+        device: auto (a GPU if there is one), cpu, cuda or cuda:N.
+        dtype: type of the model's compute: auto, float32 or bfloat16.
+        attention: backend of the model: auto, sdpa, varlen or fa4.
+        kernel_dir: folder of FlashAttention 4 kernels.
+        threads: CPU threads of a step; calibrate with as many as a replica will have.
+        offline: never use the network to find the model; unset: as the hub library is set.
+        json: print one JSON object instead of text.
+    """
+    from hotbed.doctor.run import run  # noqa: PLC0415
+
+    _log_to_stderr("warning")
+    return run(
+        model or (DEFAULT_MODEL if calibrate else None),
+        calibrating=calibrate,
+        device=device,
+        dtype=dtype,
+        attention=attention,
+        kernel_dir=kernel_dir,
+        num_threads=threads,
+        offline=offline,
+        as_json=json,
+    )
+
+
+@app.command
+def rerank(
+    model: str,
+    /,
+    *documents: str,
+    query: str,
+    top_k: int | None = None,
+    raw_scores: bool = False,
+    instruction: str | None = None,
+    truncate: bool = True,
+    threads: int | None = None,
+    offline: bool | None = None,
+) -> int:
+    """Rank documents for a query in this process, without a server.
+
+    Prints a JSON line ``{"index": 0, "score": 0.9, "document": "..."}`` a document, best first.
+
+    Args:
+        model: folder or hub name of a reranker.
+        documents: what to rank; without any, each line of standard input is one document.
+        query: what they are ranked for.
+        top_k: print only the best so many; unset: all.
+        raw_scores: logits, without the model's activation.
+        instruction: for models whose template has one; unset: the model's own.
+        truncate: cut documents that are too long; else they are refused.
+        threads: CPU threads; unset: torch's own default.
+        offline: never use the network to find the model; unset: as the hub library is set.
+    """
+    import orjson  # noqa: PLC0415
+
+    from hotbed import Reranker  # noqa: PLC0415
+
+    inputs = list(documents) or [line.rstrip("\r\n") for line in sys.stdin]
+    with Reranker(model, num_threads=threads, offline=offline) as reranker:
+        ranked = reranker.rank(
+            query,
+            inputs,
+            top_k=top_k,
+            raw_scores=raw_scores,
+            instruction=instruction,
+            truncate=truncate,
+        )
+    for document in ranked:
+        sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
     sys.stdout.buffer.flush()
     return 0
 

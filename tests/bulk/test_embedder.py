@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 import pytest
 
 import hotbed
 from hotbed import Embedder
-from hotbed.bulk import embedder as embedder_module
+from hotbed.bulk import windows
 from hotbed.core.errors import HotbedError
+from hotbed.core.ragged import RaggedBatch
+from hotbed.core.step import StepResult
 from tests.support.checkpoints import make_bert
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "and", "runs"]
@@ -46,7 +50,7 @@ def test_no_texts_give_no_rows(embedder: Embedder) -> None:
 def test_order_is_kept_over_windows_and_steps(
     embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedder_module, "_WINDOW_TEXTS", 7)
+    monkeypatch.setattr(windows, "WINDOW_INPUTS", 7)
     monkeypatch.setattr(type(embedder._engine), "default_step_tokens", 40)
     texts = _texts(50)
     together = embedder.embed(texts)
@@ -64,7 +68,7 @@ def test_prompts_change_the_row_and_are_the_prefix(embedder: Embedder) -> None:
 def test_the_index_of_a_bad_text_is_named_also_in_a_later_window(
     embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedder_module, "_WINDOW_TEXTS", 4)
+    monkeypatch.setattr(windows, "WINDOW_INPUTS", 4)
     texts = _texts(10)
     texts[9] = " \n"
     with pytest.raises(HotbedError) as caught:
@@ -119,8 +123,27 @@ def test_a_non_finite_row_is_never_returned(
         embedder.embed(["fox"])
 
 
+def test_texts_that_another_one_spoiled_get_their_rows(
+    embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = _texts(6)
+    expected = embedder.embed(texts)
+    runner = embedder._engine.runner
+    submit = runner.submit
+
+    def leaky(batch: RaggedBatch, segments: Any) -> Future[StepResult]:
+        result = submit(batch, segments).result()
+        done: Future[StepResult] = Future()
+        done.set_result(StepResult(result.rows, result.finite & (batch.num_sequences == 1)))
+        return done
+
+    monkeypatch.setattr(runner, "submit", leaky)
+    monkeypatch.setattr(embedder._engine, "isolates_nan", False)
+    np.testing.assert_allclose(embedder.embed(texts), expected, atol=1e-6)
+
+
 def test_the_package_offers_its_names() -> None:
-    assert set(hotbed.__all__) == {"Embedder", "__version__"}
+    assert set(hotbed.__all__) == {"Embedder", "Reranker", "__version__"}
     assert hotbed.Embedder is Embedder
     with pytest.raises(AttributeError, match="no attribute 'Embeder'"):
         _ = hotbed.Embeder

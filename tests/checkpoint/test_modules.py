@@ -54,7 +54,6 @@ def test_a_module_is_never_left_out_silently(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     "kinds",
     [
-        ("Transformer",),
         ("Pooling",),
         (),
         ("Transformer", "Normalize", "Pooling"),

@@ -21,12 +21,12 @@ def test_a_configuration_holds_the_step(lengths: list[int], by_length: bool) -> 
     assert config.max_seqlen >= config.num_tokens - total, "the pad slot is a sequence too"
 
 
-def test_token_buckets_are_64_up_to_1024_and_256_above() -> None:
+def test_token_buckets_are_32_then_64_up_to_1024_and_256_above() -> None:
     def padded(n: int) -> int:
         return step_config(n, 1, n, by_length=False).num_tokens
 
-    assert [padded(n) for n in (1, 64, 65, 1000, 1024, 1025, 1280)] == [
-        64, 64, 128, 1024, 1024, 1280, 1280,
+    assert [padded(n) for n in (1, 32, 33, 128, 129, 1000, 1024, 1025, 1280)] == [
+        32, 32, 64, 128, 192, 1024, 1024, 1280, 1280,
     ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
+from hotbed.rose.calibrate import calibrate
 from hotbed.rose.cuda import CudaRunner, CudaSettings
 from hotbed.rose.engine import RoseEngine
 from hotbed.rose.graphs import CaptureMode
@@ -146,4 +148,44 @@ def test_the_oldest_graph_goes_when_there_are_too_many(bert_folder: Path) -> Non
             engine.step(_batch(engine, [min(num_tokens, 60)] * (1 + num_tokens // 60))).wait()
     assert isinstance(engine.runner, CudaRunner)
     assert engine.runner.counters.evicted == 1
+    engine.close()
+
+
+def test_idle_mode_captures_without_a_step_and_replays_equal_rows(folder: Path) -> None:
+    engine = _engine(folder, capture=CaptureMode.IDLE)
+    batch = _batch(engine, [5, 9, 1])
+    rows = [engine.step(batch).wait().rows[0] for _ in range(3)]
+    assert _counters(engine) == (3, 0, 0)
+    deadline = time.monotonic() + 20
+    while engine.idle():
+        assert time.monotonic() < deadline
+    assert engine.counters()["captured_idle"] == 1
+    rows += [engine.step(batch).wait().rows[0] for _ in range(3)]
+    assert _counters(engine) == (3, 1, 3)
+    for later in rows[1:]:
+        np.testing.assert_allclose(later, rows[0], atol=1e-2)
+    engine.close()
+
+
+def test_a_capture_behind_steps_in_flight_leaves_their_rows_alone(folder: Path) -> None:
+    """Captures do not wait for the device: what runs meanwhile must not notice."""
+    engine, eager = _engine(folder, max_graphs=3), _engine(folder, capture=CaptureMode.OFF)
+    batches = [_batch(engine, [1 + n % 60] * (1 + n % 7), seed=n) for n in range(60)]
+    flying = [engine.step(b) for b in batches for _ in range(3)]
+    expected = [eager.step(b).wait().rows[0] for b in batches]
+    for index, pending in enumerate(flying):
+        got = pending.wait()
+        assert got.finite.all()
+        assert _cosines(got.rows[0], expected[index // 3]).min() >= MIN_COSINE
+    assert engine.counters()["evicted"] > 0
+    engine.close()
+    eager.close()
+
+
+def test_calibration_times_both_ways_on_the_card(bert_folder: Path) -> None:
+    engine = _engine(bert_folder, max_graph_tokens=16_384)
+    made = calibrate(engine, sizes=(64, 1024))
+    assert [t.num_tokens for t in made.times] == [64, 1024]
+    assert all(t.replayed_ms is not None and t.replayed_ms > 0 for t in made.times)
+    assert made.max_graph_tokens in (0, 64, 1024)
     engine.close()

@@ -22,6 +22,15 @@ ARROWS: dict[str, set[str]] = {
     "tulip": {"wire"},
     "tulip.__main__": {"wire", "tulip", "rose", "rose.attention.select", "checkpoint"},
     "bulk": {"text", "rose", "checkpoint"},
+    # It runs what it speaks of, from the engine down to the kernels.
+    "doctor": {
+        "checkpoint",
+        "rose",
+        "rose.attention",
+        "rose.batch",
+        "rose.kernels.cpu",
+        "rose.weights",
+    },
     "serve": {"ivy.settings", "tulip.settings", "wire"},  # wire: Info for the start-up page
     # Inside rose: engine -> models -> layers -> {attention, kernels}, never upward. The batch and
     # the weights' name maps are what the floors hand each other, so they lie at the bottom.
@@ -57,7 +66,7 @@ NEVER: dict[str, set[str]] = {
 } | {
     room: {"grpc", "google", "uvicorn", "httptools"}
     for room in ARROWS
-    if room.split(".")[0] in ("rose", "bulk")
+    if room.split(".")[0] in ("rose", "bulk", "doctor")
 }
 NEVER["tulip"] |= {"uvicorn", "httptools"}
 

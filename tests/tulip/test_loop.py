@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -156,6 +157,44 @@ async def test_a_failing_step_fails_one_item_and_the_log_holds_no_ids(
     assert error.code is ErrorCode.INTERNAL
     assert "a step of 2 sequences, 3 tokens failed: ValueError: boom" in caplog.text
     assert "29999" not in caplog.text
+
+
+async def test_a_nan_that_leaks_fails_the_guilty_input_alone(make_loop: MakeLoop) -> None:
+    engine = FakeEngine()
+    engine.leaks_nan = True
+    engine.non_finite.add(29_999)
+    steps, _ = await make_loop(engine)
+    good, spoiled, guilty = (submit(steps, ids) for ids in ([1, 2], [3], [29_999]))
+    np.testing.assert_array_equal(await result(good), expected_rows([[1, 2]]))
+    np.testing.assert_array_equal(await result(spoiled), expected_rows([[3]]))
+    assert (await result(guilty)).code is ErrorCode.INTERNAL
+    assert list(engine.steps) == [(3, 4), (1, 1), (1, 1)]
+
+
+async def test_idle_work_is_done_without_a_step_and_steps_go_between(make_loop: MakeLoop) -> None:
+    engine = FakeEngine()
+    engine.idle_work = 3
+    steps, _ = await make_loop(engine)
+    async with asyncio.timeout(WAIT_S):
+        while engine.num_idle_done < 3:
+            np.testing.assert_array_equal(await result(submit(steps, [5])), expected_rows([[5]]))
+            await asyncio.sleep(0.03)  # longer than the device counts as busy
+
+
+async def test_an_engine_whose_idle_work_fails_serves_on(
+    make_loop: MakeLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = threading.Event()
+
+    class Failing(FakeEngine):
+        def idle(self) -> bool:
+            tried.set()
+            raise RuntimeError("out of memory")
+
+    steps, _ = await make_loop(Failing())
+    assert await asyncio.to_thread(tried.wait, WAIT_S)
+    np.testing.assert_array_equal(await result(submit(steps, [5])), expected_rows([[5]]))
+    assert "idle work failed" in caplog.text
 
 
 async def test_a_split_step_runs_before_new_work(make_loop: MakeLoop) -> None:

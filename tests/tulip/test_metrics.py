@@ -63,3 +63,10 @@ def test_two_servers_in_one_process_count_apart() -> None:
     first, second = Metrics(), Metrics()
     first.step_failed()
     assert value(second, "failed_steps_total") == 0
+
+
+def test_the_engines_totals_are_read_when_the_page_is() -> None:
+    metrics, totals = Metrics(), {"replayed": 0}
+    metrics.watch_engine(lambda: totals)
+    totals["replayed"] = 3
+    assert value(metrics, "engine_total", what="replayed") == 3

@@ -379,6 +379,31 @@ def test_a_row_that_is_not_finite_fails_its_item_only_and_names_the_sequence() -
     assert_rows(answers[2])
 
 
+def test_a_row_that_a_neighbour_spoiled_runs_again_alone_and_only_the_guilty_fails() -> None:
+    scheduler = Scheduler(LIMITS, isolates_nan=False)
+    submit(scheduler, 1, tag=0)
+    submit(scheduler, 1, 2, tag=1)
+    submit(scheduler, 1, tag=2)
+    step = must_step(scheduler)
+    result = run(step)
+    result.finite[[2, 3]] = False  # one of them spoiled the other
+    result.rows[0][[2, 3]] = np.nan
+    scheduler.complete(step, result, 0.0)
+    assert [a.item.tag for a in scheduler.take_answers()] == [0]
+    submit(scheduler, 1, tag=3)
+    innocent, guilty = must_step(scheduler), must_step(scheduler)
+    assert shape(innocent) == [(1, 1)], "alone and before new work"
+    assert shape(guilty) == [(2, 1)]
+    scheduler.complete(innocent, run(innocent), 1.0)
+    result = run(guilty)
+    result.finite[0] = False
+    scheduler.complete(guilty, result, 2.0)
+    answers = {a.item.tag: a for a in scheduler.take_answers()}
+    assert_rows(answers[1])
+    assert assert_error(answers[2], ErrorCode.INTERNAL).param == "input[0]"
+    assert shape(must_step(scheduler)) == [(3, 1)]
+
+
 def test_an_item_with_a_bad_row_takes_no_further_step() -> None:
     scheduler = Scheduler(LIMITS)
     submit(scheduler, 10, 10)

@@ -38,9 +38,11 @@ POISON, NAN = 29_999, 29_998
 class SchedulerModel(RuleBasedStateMachine):
     """What was accepted, what waits in which order, what is with an engine, what was answered."""
 
+    isolates_nan = True
+
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler = Scheduler(LIMITS)
+        self.scheduler = Scheduler(LIMITS, isolates_nan=self.isolates_nan)
         self.now = 0.0
         self.next_id = 0
         self.accepted: list[Item] = []
@@ -154,8 +156,13 @@ class SchedulerModel(RuleBasedStateMachine):
                 self.retrying |= {(p.item, k) for p in parts for k in range(p.start, p.stop)}
         else:
             rows = [expected_rows(batch.slice(s.start, s.stop), s.spec) for s in segments]
-            nan = [NAN in batch.sequence(i) for i in range(batch.num_sequences)]
-            self.scheduler.complete(step, StepResult(rows, ~np.array(nan)), self.now)
+            nan = np.array([NAN in batch.sequence(i) for i in range(batch.num_sequences)])
+            if not self.isolates_nan:
+                nan[:-1] |= nan[1:].copy()  # as into the tile before it
+                if step.num_sequences > 1:
+                    taken = [(p.item, k) for p in step.parts() for k in range(p.start, p.stop)]
+                    self.retrying |= {t for t, bad in zip(taken, nan, strict=True) if bad}
+            self.scheduler.complete(step, StepResult(rows, ~nan), self.now)
         self.collect()
 
     @rule()
@@ -211,3 +218,13 @@ class SchedulerModel(RuleBasedStateMachine):
 
 TestScheduler = SchedulerModel.TestCase
 TestScheduler.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+class LeakyModel(SchedulerModel):
+    """The same where a NaN reaches the sequence before its own."""
+
+    isolates_nan = False
+
+
+TestLeakyEngine = LeakyModel.TestCase
+TestLeakyEngine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
+from hotbed.bulk.windows import compute
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
-from hotbed.core.errors import ErrorCode, HotbedError, invalid, shift_input_index
+from hotbed.core.errors import HotbedError, invalid, shift_input_index
 from hotbed.core.model_info import ModelInfo
-from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
+from hotbed.core.output import OutputDtype, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.engine import RoseEngine
-from hotbed.rose.lazy_tensor import LazyTensor
 from hotbed.text.prompts import resolve_prompt
-from hotbed.text.split import split
 from hotbed.text.tokenizer import EncodeOptions, Tokenizer
-
-# Texts tokenised and sorted by length at a time: enough for full steps of near-equal lengths, and
-# a bound on what lies in memory besides the result.
-_WINDOW_TEXTS = 4096
-_STEPS_IN_FLIGHT = 2
-_PROGRESS_FROM_TEXTS = 1000
 
 
 class Embedder:
@@ -63,7 +49,7 @@ class Embedder:
         offline: bool | None = None,
         fast_tokenizers: Literal["auto", "off"] = "auto",
     ) -> None:
-        checkpoint = load_checkpoint(model, offline=offline)
+        checkpoint = load_checkpoint(model, offline=offline, task="embed")
         self._prompts = checkpoint.prompts
         self._engine = RoseEngine.load(
             checkpoint, device=device, dtype=dtype, num_threads=num_threads
@@ -133,15 +119,16 @@ class Embedder:
             truncate=truncate,
             truncation_side=truncation_side,
         )
-        result = np.empty(
-            (len(texts), spec.row_width(self.info.dimensions)), dtype=spec.dtype.numpy
+
+        def encode(start: int, stop: int) -> RaggedBatch:
+            try:
+                return self._tokenizer.encode(texts[start:stop], options).batch
+            except HotbedError as error:
+                raise shift_input_index(error, start) from None
+
+        return compute(
+            self._engine, len(texts), encode, spec, what="embedding", show_progress=show_progress
         )
-        if show_progress is None:
-            show_progress = len(texts) >= _PROGRESS_FROM_TEXTS and sys.stderr.isatty()
-        with _progress(len(texts), shown=show_progress) as advance:
-            for start, batch in self._tokenized(texts, options):
-                self._embed_window(batch, start, spec, result, advance)
-        return result
 
     def _spec(self, dimensions: int | None, dtype: str, normalize: bool | None) -> OutputSpec:
         try:
@@ -155,67 +142,6 @@ class Embedder:
         if output_dtype.is_packed and (dimensions or native) % 8:
             raise invalid("dimensions must be a multiple of 8 for packed bits", "dimensions")
         return OutputSpec(dimensions or 0, output_dtype, normalize)
-
-    def _tokenized(
-        self, texts: Sequence[str], options: EncodeOptions
-    ) -> Iterator[tuple[int, RaggedBatch]]:
-        """(index of its first text, batch) a window; the next is tokenised while one computes."""
-
-        def encode(start: int) -> RaggedBatch:
-            window = texts[start : start + _WINDOW_TEXTS]
-            try:
-                return self._tokenizer.encode(window, options).batch
-            except HotbedError as error:
-                raise shift_input_index(error, start) from None
-
-        if len(texts) <= _WINDOW_TEXTS:  # nothing to overlap with
-            if texts:
-                yield 0, encode(0)
-            return
-        with ThreadPoolExecutor(1, thread_name_prefix="tokenize") as pool:
-            ahead = pool.submit(encode, 0)
-            for start in range(0, len(texts), _WINDOW_TEXTS):
-                batch = ahead.result()
-                if start + _WINDOW_TEXTS < len(texts):
-                    ahead = pool.submit(encode, start + _WINDOW_TEXTS)
-                yield start, batch
-
-    def _embed_window(
-        self,
-        batch: RaggedBatch,
-        first_index: int,
-        spec: OutputSpec,
-        result: NDArray[Any],
-        advance: Callable[[int], None],
-    ) -> None:
-        """Embed one window; its rows go to result[first_index:], longest sequences first."""
-        order = np.argsort(-batch.lengths, kind="stable")
-        budget = self._engine.default_step_tokens
-        chunks = split(batch.lengths[order], max_tokens=budget, max_sequences=budget)
-        in_flight: deque[tuple[NDArray[np.intp], LazyTensor]] = deque()
-
-        def collect() -> None:
-            rows_of, pending = in_flight.popleft()
-            done = pending.wait()
-            if not done.finite.all():
-                bad = first_index + int(rows_of[int(np.argmin(done.finite))])
-                raise HotbedError(
-                    ErrorCode.INTERNAL,
-                    "the model gave a row that is not finite",
-                    param=f"input[{bad}]",
-                )
-            result[first_index + rows_of] = done.rows[0]
-            advance(len(rows_of))
-
-        for start, stop in chunks:
-            rows_of = order[start:stop]
-            step = RaggedBatch.from_sequences(batch.sequence(int(i)) for i in rows_of)
-            segment = OutputSegment(0, len(rows_of), spec)
-            in_flight.append((rows_of, self._engine.step(step, (segment,))))
-            if len(in_flight) == _STEPS_IN_FLIGHT:
-                collect()
-        while in_flight:
-            collect()
 
     def warm_up(self) -> None:
         """Build what texts of usual lengths need, so that the first calls are as fast as later."""
@@ -235,15 +161,3 @@ class Embedder:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-@contextmanager
-def _progress(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """Yields a function that advances the bar by a number of texts."""
-    if not shown:
-        yield lambda num_texts: None
-        return
-    columns = ("[progress.description]{task.description}", BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
-        task = progress.add_task("embedding", total=total)
-        yield lambda num_texts: progress.advance(task, num_texts)

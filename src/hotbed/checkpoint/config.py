@@ -18,8 +18,8 @@ from hotbed.core.errors import invalid
 
 CONFIG_FILE = "config.json"
 BERT_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
-_BERT_CLASSES = ("BertModel", "BertForMaskedLM")
-_QWEN3_CLASSES = ("Qwen3Model", "Qwen3ForCausalLM")
+_BERT_CLASSES = ("BertModel", "BertForMaskedLM", "BertForSequenceClassification")
+_QWEN3_CLASSES = ("Qwen3Model", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification")
 _PPLX_CLASSES = ("PPLXQwen3Model",)
 _PPLX_TYPE = "bidirectional_pplx_qwen3"
 _ConfigT = TypeVar("_ConfigT", BertConfig, Qwen3Config)

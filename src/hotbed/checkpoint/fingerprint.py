@@ -17,7 +17,7 @@ NUM_HEX_DIGITS = 16
 
 
 def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:
-    """16 hex digits of SHA-256 over weights, configuration, pooling, quantiser, limit and dtype.
+    """16 hex digits of SHA-256 over weights, configuration, pooling or head, limit and dtype.
 
     Depends on what the files hold, not on where they lie or what they are called; reads every byte
     of the weights, with the GIL released.
@@ -31,7 +31,7 @@ def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:
     """
     if not checkpoint.tensors:
         raise ValueError(f"no fingerprint: {checkpoint.name!r} was loaded without its weights")
-    recipe = {
+    recipe: dict[str, object] = {
         "weights": sorted(_digest(file) for file in _weight_files(checkpoint)),
         "family": checkpoint.family,
         "config": checkpoint.config,
@@ -40,6 +40,8 @@ def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:
         "max_tokens": checkpoint.max_tokens,
         "dtype": dtype,
     }
+    if checkpoint.head is not None:
+        recipe["head"] = checkpoint.head
     encoded = msgspec.json.encode(recipe, order="deterministic")
     return hashlib.sha256(encoded).hexdigest()[:NUM_HEX_DIGITS]
 

@@ -17,6 +17,7 @@ _SETTINGS_FILES = (
     "config.json",
     "config_sentence_transformers.json",
     "modules.json",
+    "chat_template.jinja",
     "sentence_bert_config.json",
     "tokenizer.json",
     "tokenizer_config.json",

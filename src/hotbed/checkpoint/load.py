@@ -7,16 +7,18 @@ import logging
 from hotbed.checkpoint.config import read_config
 from hotbed.checkpoint.folder import ModelFolder
 from hotbed.checkpoint.modules import read_modules
-from hotbed.checkpoint.records import Checkpoint, TokenizerFiles
+from hotbed.checkpoint.records import Checkpoint, Prompts, TokenizerFiles
 from hotbed.checkpoint.resolve import resolve
 from hotbed.checkpoint.root_prefix import strip_root_prefix
 from hotbed.checkpoint.safetensors_index import read_tensors
+from hotbed.checkpoint.score import check_chain, head_pooling, read_head
 from hotbed.checkpoint.sentence_transformers import (
     check_transformer,
     read_max_tokens,
     read_pooling,
     read_prompts,
 )
+from hotbed.checkpoint.task import AskedTask, find_task
 
 _TOKENIZER_FILE = "tokenizer.json"
 _log = logging.getLogger(__name__)
@@ -28,6 +30,7 @@ def load_checkpoint(
     revision: str | None = None,
     offline: bool | None = None,
     weights: bool = True,
+    task: AskedTask = "auto",
 ) -> Checkpoint:
     """Find and read a model.
 
@@ -37,6 +40,7 @@ def load_checkpoint(
         offline: True makes no network call; None does what ``HF_HUB_OFFLINE`` says.
         weights: False reads (and downloads) all but the weights, for who only needs the tokenizer,
             the prompts and the limits; `tensors` is then empty.
+        task: what the model shall do; ``auto``: what its files say (`hotbed.checkpoint.task`).
 
     Raises:
         HotbedError: MODEL_NOT_FOUND or UNAVAILABLE from the search; INVALID_INPUT naming the file
@@ -46,9 +50,16 @@ def load_checkpoint(
     modules = read_modules(folder)
     transformer = folder.sub(modules[0].path) if modules else folder
     architecture = read_config(transformer)
-    check_transformer(transformer)
-    pooling = read_pooling(folder, modules, architecture)
-    if modules is None:
+    found = find_task(folder, transformer, modules, architecture, task)
+    check_transformer(transformer, found)
+    head = None
+    if found == "score":
+        head = read_head(folder, transformer, modules, architecture)
+        check_chain(modules, head)
+        pooling = head_pooling(head)
+    else:
+        pooling = read_pooling(folder, modules, architecture)
+    if modules is None and head is None:
         _log.warning(
             "%s has no modules.json: %s pooling, not normalised, as sentence-transformers would",
             name,
@@ -64,12 +75,13 @@ def load_checkpoint(
         architecture=architecture.name,
         config=architecture.config,
         pooling=pooling,
-        prompts=read_prompts(folder),
+        prompts=read_prompts(folder) if head is None else Prompts(),
         tokenizer=_tokenizer_files(transformer),
         max_tokens=read_max_tokens(transformer, architecture),
         tensors={short: tensors[stored] for short, stored in stored_names.items()},
         stored_names=stored_names,
         quantizer=architecture.quantizer,
+        head=head,
     )
 
 

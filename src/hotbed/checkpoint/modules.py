@@ -1,4 +1,4 @@
-"""modules.json: the chain of sentence-transformers modules that makes the vectors.
+"""modules.json: the chain of sentence-transformers modules that makes the vectors or scores.
 
 Every module is run or refused. A module that is left out silently gives vectors that look right and
 have nothing to do with the model's (a Dense layer's absence: cosine near 0).
@@ -14,12 +14,15 @@ from hotbed.checkpoint.folder import ModelFolder, read_json
 from hotbed.core.errors import invalid
 
 MODULES_FILE = "modules.json"
-_SUPPORTED = ("Transformer", "Pooling", "Normalize", "FlexibleQuantizer")
+_SUPPORTED = ("Transformer", "Pooling", "Normalize", "FlexibleQuantizer", "LogitScore")
 _CHAINS = (
     ("Transformer", "Pooling"),
     ("Transformer", "Pooling", "Normalize"),
     ("Transformer", "Pooling", "FlexibleQuantizer"),
     ("Transformer", "Pooling", "Normalize", "FlexibleQuantizer"),
+    # CrossEncoder: the transformer holds the head itself, or gives a language model's logits.
+    ("Transformer",),
+    ("Transformer", "LogitScore"),
 )
 
 
@@ -36,7 +39,8 @@ def read_modules(folder: ModelFolder) -> tuple[Module, ...] | None:
 
     Raises:
         HotbedError: INVALID_INPUT naming the module type that is not supported, or the chain if
-            its order is not Transformer, Pooling[, Normalize][, FlexibleQuantizer].
+            its order is not Transformer, Pooling[, Normalize][, FlexibleQuantizer] or
+            Transformer[, LogitScore].
     """
     if not folder.has(MODULES_FILE):
         return None
@@ -60,7 +64,8 @@ def read_modules(folder: ModelFolder) -> tuple[Module, ...] | None:
     if kinds not in _CHAINS:
         raise invalid(
             f"{path}: the modules are {' -> '.join(kinds) or 'none'}; supported:"
-            " Transformer -> Pooling [-> Normalize] [-> FlexibleQuantizer]",
+            " Transformer -> Pooling [-> Normalize] [-> FlexibleQuantizer], and for a CrossEncoder"
+            " Transformer [-> LogitScore]",
             param=MODULES_FILE,
         )
     return modules

@@ -12,9 +12,18 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from hotbed.core.model_info import Activation, Task
+
 Pooling = Literal["mean", "cls", "last"]
 Quantizer = Literal["none", "pplx"]
 """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
+HeadKind = Literal["pooler", "first_token", "last_token", "yes_no"]
+"""``pooler``: BERT's, dense and tanh on the first token, then the classifier. ``first_token``:
+RoBERTa's, the same under other names. ``last_token``: one matrix without a bias. ``yes_no``: the
+logit of "yes" less that of "no" at the last token."""
+PairForm = Literal["tokenizer", "qwen3_reranker"]
+"""``tokenizer``: query and document as the tokenizer joins two texts. ``qwen3_reranker``: in
+Qwen3-Reranker's chat template."""
 ModelSource = Literal["folder", "package", "hub"]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -78,6 +87,24 @@ class PoolingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a Normalize module follows."""
 
 
+class ScoreHead(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model that scores turns states into scores, and texts into its sequences."""
+
+    kind: HeadKind
+    labels: tuple[str, ...]
+    """In the order of a row."""
+    activation: Activation
+    yes_no_tokens: tuple[int, int] | None = None
+    """Ids of "yes" and "no"; of kind ``yes_no`` alone."""
+    tied: bool = False
+    """Whether the output matrix is the embedding's; matters to kind ``yes_no`` alone."""
+    token_types: Literal[1, 2] = 1
+    """2 if the model tells the second text of a pair from the first by a token type."""
+    pair_form: PairForm = "tokenizer"
+    instruction: str | None = None
+    """The files' own instruction for the template; None: the template's default."""
+
+
 class Prompts(msgspec.Struct, frozen=True, kw_only=True):
     """Named input prefixes, from config_sentence_transformers.json."""
 
@@ -117,3 +144,9 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     stored_names: Mapping[str, str]
     quantizer: Quantizer = "none"
     """The model's own recipe for int8 rows."""
+    head: ScoreHead | None = None
+    """Of a model that scores; None: it embeds."""
+
+    @property
+    def task(self) -> Task:
+        return "embed" if self.head is None else "score"

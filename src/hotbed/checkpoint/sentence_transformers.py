@@ -11,13 +11,21 @@ from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
 from hotbed.checkpoint.modules import Module
 from hotbed.checkpoint.records import Pooling, PoolingConfig, Prompts
 from hotbed.core.errors import invalid
+from hotbed.core.model_info import Task
 
-_PROMPTS_FILE = "config_sentence_transformers.json"
+SETTINGS_FILE = "config_sentence_transformers.json"
 _TRANSFORMER_FILE = "sentence_bert_config.json"
-_TRANSFORMER_FIELDS = {
-    "transformer_task": "feature-extraction",
-    "module_output_name": "token_embeddings",
+_TRANSFORMER_FIELDS: dict[Task, dict[str, tuple[str, ...]]] = {
+    "embed": {
+        "transformer_task": ("feature-extraction",),
+        "module_output_name": ("token_embeddings",),
+    },
+    "score": {
+        "transformer_task": ("sequence-classification", "text-generation"),
+        "module_output_name": ("scores", "causal_logits"),
+    },
 }
+_MODEL_TYPES: dict[Task, str] = {"embed": "SentenceTransformer", "score": "CrossEncoder"}
 _LIMITS = (
     (_TRANSFORMER_FILE, "max_seq_length"),
     ("tokenizer_config.json", "model_max_length"),
@@ -91,20 +99,20 @@ def _pooling_modes(raw: dict[str, Any]) -> list[str]:
     return [name for flag, name in _FLAGS.items() if raw.get(flag)] or ["mean"]
 
 
-def read_prompts(folder: ModelFolder) -> Prompts:
+def read_prompts(folder: ModelFolder, task: Task = "embed") -> Prompts:
     """Prompts by name, with the default's name.
 
     Raises:
         HotbedError: INVALID_INPUT if they are not strings, if the default has no prompt, or if the
-            folder says that it is not an embedding model.
+            folder says that it is a model of another kind.
     """
-    if not folder.has(_PROMPTS_FILE):
+    if not folder.has(SETTINGS_FILE):
         return Prompts()
-    path = folder.path / _PROMPTS_FILE
+    path = folder.path / SETTINGS_FILE
     raw = read_json_object(path)
-    model_type = raw.get("model_type", "SentenceTransformer")
-    if model_type != "SentenceTransformer":
-        raise unsupported(path, "model_type", model_type, ("SentenceTransformer",))
+    model_type = raw.get("model_type", _MODEL_TYPES[task])
+    if model_type != _MODEL_TYPES[task]:
+        raise unsupported(path, "model_type", model_type, (_MODEL_TYPES[task],))
     default = raw.get("default_prompt_name")
     try:
         prompts = msgspec.convert(
@@ -121,11 +129,12 @@ def read_prompts(folder: ModelFolder) -> Prompts:
     return prompts
 
 
-def check_transformer(transformer: ModelFolder) -> None:
-    """Refuse a Transformer module that yields anything but the last hidden states.
+def check_transformer(transformer: ModelFolder, task: Task = "embed") -> None:
+    """Refuse a Transformer module that yields anything but what the task stands on.
 
     Args:
         transformer: the folder of the Transformer module.
+        task: last hidden states for ``embed``, logits for ``score``.
 
     Raises:
         HotbedError: INVALID_INPUT naming the field, e.g. the fill-mask task of SPLADE.
@@ -134,9 +143,9 @@ def check_transformer(transformer: ModelFolder) -> None:
         return
     path = transformer.path / _TRANSFORMER_FILE
     raw = read_json_object(path)
-    for field, supported in _TRANSFORMER_FIELDS.items():
-        if raw.get(field) not in (None, supported):
-            raise unsupported(path, field, raw[field], (supported,))
+    for field, supported in _TRANSFORMER_FIELDS[task].items():
+        if raw.get(field) not in (None, *supported):
+            raise unsupported(path, field, raw[field], supported)
 
 
 def read_max_tokens(transformer: ModelFolder, architecture: Architecture) -> int:

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+Task = Literal["embed", "score"]
+"""``embed``: a row is a text's vector. ``score``: a row is a value for each label of the model;
+with one label and pairs of query and document that is a reranker, with several a classifier."""
+
+Activation = Literal["none", "sigmoid", "softmax"]
+"""What a model that scores does to its logits, over the labels of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,9 +19,9 @@ class ModelInfo:
 
     Attributes:
         name: the name it was asked for by, e.g. ``sentence-transformers/all-MiniLM-L6-v2``.
-        task: ``embed`` (later also ``score``).
+        task: what it does.
         architecture: family in the registry, e.g. ``bert``.
-        dimensions: native width of a row.
+        dimensions: native width of a row; of a model that scores, its number of labels.
         max_tokens: longest sequence the model takes, special tokens included.
         vocab_size: token ids are 0 to vocab_size - 1.
         pooling: ``mean``, ``cls`` or ``last``.
@@ -22,10 +30,14 @@ class ModelInfo:
         device: e.g. ``cpu`` or ``cuda:0``.
         fingerprint: short hash over weights, configuration, pooling, normalisation and compute
             dtype; two replicas with the same fingerprint give the same vectors.
+        labels: names of a scoring model's outputs, in the order of a row.
+        activation: what makes scores of a scoring model's logits.
+        token_types: 2 if a sequence may hold a second text whose tokens the model tells apart
+            (`RaggedBatch.pair_starts`), else 1.
     """
 
     name: str
-    task: str
+    task: Task
     architecture: str
     dimensions: int
     max_tokens: int
@@ -35,3 +47,6 @@ class ModelInfo:
     dtype: str
     device: str
     fingerprint: str
+    labels: tuple[str, ...] = ()
+    activation: Activation = "none"
+    token_types: int = 1

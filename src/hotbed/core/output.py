@@ -1,4 +1,4 @@
-"""What a client asks the rows to be: how many dimensions, of which type, normalised or not.
+"""What a client asks the rows to be: dimensions, type, normalised or not; scores raw or not.
 
 Order of the steps, always in fp32: cut to `dimensions` (Matryoshka), normalise, quantise.
 """
@@ -52,11 +52,14 @@ class OutputSpec:
         dtype: type of the rows.
         normalize: divide each row by its L2 norm after the cut; None does what the model's files
             say.
+        raw_scores: the logits instead of what the model's activation makes of them. Of a model that
+            scores, the other three stay as they are: its rows are float32 [labels].
     """
 
     dimensions: int = 0
     dtype: OutputDtype = OutputDtype.FLOAT32
     normalize: bool | None = None
+    raw_scores: bool = False
 
     def row_width(self, native_dimensions: int) -> int:
         """Elements of `dtype` in a row of this spec (bytes for the packed types)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -62,12 +62,20 @@ class Engine(Protocol):
         """Token budget of a step that suits model and device, where no setting says otherwise."""
         ...
 
+    @property
+    def isolates_nan(self) -> bool:
+        """Whether a NaN stays in its sequence. If not, a row that is not finite may be the fault
+        of another sequence of its step: it is run again alone before it is blamed.
+        """
+        ...
+
     def step(self, batch: RaggedBatch, segments: Sequence[OutputSegment]) -> PendingStep:
         """Enqueue one ragged batch and return at once, without waiting for the device.
 
         Args:
             batch: S >= 1 sequences, each of 1 to `info.max_tokens` tokens with ids below
-                `info.vocab_size` (already checked by the caller).
+                `info.vocab_size`, with `pair_starts` only where `info.token_types` is 2 (already
+                checked by the caller).
             segments: cover 0 to S without gap or overlap, in order.
 
         Raises:
@@ -76,6 +84,21 @@ class Engine(Protocol):
 
         Called from one thread only. Steps run in the order of the calls.
         """
+        ...
+
+    def idle(self) -> bool:
+        """Do one piece of work that would otherwise delay a later step; called while none waits.
+
+        Returns:
+            False if nothing is left to do, until the next step. True if there may be more; a piece
+            that cannot be done now, because a step still runs, is left for the next call.
+
+        Called from the thread that calls `step`.
+        """
+        ...
+
+    def counters(self) -> Mapping[str, int]:
+        """Totals since the start by name, for metrics; the names never change. From any thread."""
         ...
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from prometheus_client import (
     CollectorRegistry,
@@ -130,6 +131,17 @@ class Metrics:
         return generate_latest(self._registry)
 
 
+class Computed(Protocol):
+    """What the replicas gave for a request (`hotbed.ivy.spread.SpreadRows`)."""
+
+    @property
+    def num_chunks(self) -> int: ...
+    @property
+    def queue_us(self) -> int: ...
+    @property
+    def step_us(self) -> int: ...
+
+
 class ModelMetrics:
     """The metrics that have a model's label, and the others that its work counts."""
 
@@ -139,13 +151,18 @@ class ModelMetrics:
         self._key = (model,)
         self._request_tokens = metrics._request_tokens.series(model)
 
-    def count_work(self, *, num_inputs: int, num_tokens: int, num_chunks: int) -> None:
+    def count_work(
+        self, num_inputs: int, num_tokens: int, tokenize_s: float, computed: Computed
+    ) -> None:
         """Count one request that was computed."""
         metrics, key = self.process, self._key
         metrics._inputs.add(key, num_inputs)
         metrics._tokens.add(key, num_tokens)
-        metrics._chunks.add(key, num_chunks)
+        metrics._chunks.add(key, computed.num_chunks)
         self._request_tokens.observe(num_tokens)
+        metrics.tokenize_seconds.observe(tokenize_s)
+        metrics.queue_seconds.observe(computed.queue_us / 1e6)
+        metrics.device_seconds.observe(computed.step_us / 1e6)
 
     def count_message(self) -> None:
         """Count one message written to a replica."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -54,6 +54,7 @@ class ModelEntry(PromptsEntry, kw_only=True, frozen=True, forbid_unknown_fields=
     model: str
     replicas: tuple[str, ...]
     revision: str | None = None
+    task: Literal["auto", "embed", "score"] = "auto"
     names: tuple[str, ...] = ()
     min_ready_replicas: int | None = None
 

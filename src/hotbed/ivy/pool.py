@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from hotbed.core.errors import ErrorCode, HotbedError
-from hotbed.core.model_info import ModelInfo
+from hotbed.core.model_info import ModelInfo, Task
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.addresses import is_fixed
@@ -38,6 +38,7 @@ class ExpectedModel:
     name: str
     vocab_size: int
     max_tokens: int
+    task: Task = "embed"
 
 
 class ReplicaPool:
@@ -210,8 +211,8 @@ class ReplicaPool:
 
     def _check_expected(self, info: ModelInfo) -> None:
         expected = self._expected
-        if info.task != "embed":
-            raise RefusedError(f"its task is {info.task!r}, not 'embed'")
+        if info.task != expected.task:
+            raise RefusedError(f"its task is {info.task!r}, the gateway's {expected.task!r}")
         if _last_component(info.name) != _last_component(expected.name):
             raise RefusedError(f"it serves {info.name!r}, the gateway {expected.name!r}")
         for name in ("vocab_size", "max_tokens"):

@@ -10,9 +10,11 @@ from hotbed.ivy.body import MAX_ECHOED_NAME
 from hotbed.ivy.embed import EmbedPipeline
 from hotbed.ivy.metrics import Metrics
 from hotbed.ivy.pool import ReplicaPool
+from hotbed.ivy.score import ScorePipeline
 from hotbed.ivy.served_model import ServedModel
 from hotbed.ivy.settings import IvySettings
 from hotbed.ivy.tokenize import TokenizeStage
+from hotbed.ivy.tokenize_pairs import PairTokenizeStage
 
 
 class ModelService:
@@ -29,6 +31,16 @@ class ModelService:
             tokenize=self.tokenize,
             tokenizer_fingerprint=model.tokenizer.fingerprint,
             prompts=model.prompts,
+            pool=self.pool,
+            settings=settings,
+            metrics=counted,
+        )
+        self.scores = ScorePipeline(
+            tokenize=None
+            if model.pairs is None
+            else PairTokenizeStage(
+                model.pairs, self.tokenize, max_request_tokens=settings.max_request_tokens
+            ),
             pool=self.pool,
             settings=settings,
             metrics=counted,

@@ -14,6 +14,7 @@ from hotbed.ivy.models_file import (
 )
 from hotbed.ivy.pool import ExpectedModel
 from hotbed.ivy.settings import IvySettings
+from hotbed.text.pairs import PairTokenizer
 from hotbed.text.tokenizer import Tokenizer
 
 
@@ -29,6 +30,7 @@ class ServedModel:
         quantizer: the model's own recipe for int8 rows.
         replicas: addresses of its replicas; empty: those of the settings.
         min_ready_replicas: healthy ones that /ready asks for; None: all of them.
+        pairs: of a model that scores; None: it embeds.
     """
 
     names: tuple[str, ...]
@@ -38,6 +40,7 @@ class ServedModel:
     quantizer: Quantizer = "none"
     replicas: tuple[str, ...] = ()
     min_ready_replicas: int | None = None
+    pairs: PairTokenizer | None = None
 
 
 def load_served_models(settings: IvySettings) -> list[ServedModel]:
@@ -56,6 +59,7 @@ def load_served_models(settings: IvySettings) -> list[ServedModel]:
         replicas=settings.replicas,
         revision=settings.revision,
         names=settings.served_model_names,
+        task=settings.task,
         min_ready_replicas=settings.min_ready_replicas,
         default_prompt=prompts.default_prompt,
         prompts=prompts.prompts,
@@ -64,19 +68,26 @@ def load_served_models(settings: IvySettings) -> list[ServedModel]:
 
 
 def _load(entry: ModelEntry, settings: IvySettings) -> ServedModel:
-    checkpoint = load_checkpoint(entry.model, revision=entry.revision, offline=settings.offline)
+    checkpoint = load_checkpoint(
+        entry.model, revision=entry.revision, offline=settings.offline, task=entry.task
+    )
     vocab_size = checkpoint.config.vocab_size
+    tokenizer = Tokenizer.load(
+        checkpoint.tokenizer,
+        max_tokens=checkpoint.max_tokens,
+        vocab_size=vocab_size,
+        fast=settings.fast_tokenizers,
+    )
+    pairs = None
+    if checkpoint.head is not None:
+        pairs = PairTokenizer(tokenizer, checkpoint.head)
     return ServedModel(
         names=served_names(entry.model, entry.names),
-        tokenizer=Tokenizer.load(
-            checkpoint.tokenizer,
-            max_tokens=checkpoint.max_tokens,
-            vocab_size=vocab_size,
-            fast=settings.fast_tokenizers,
-        ),
+        tokenizer=tokenizer,
         prompts=entry.over(checkpoint.prompts),
-        expected=ExpectedModel(checkpoint.name, vocab_size, checkpoint.max_tokens),
+        expected=ExpectedModel(checkpoint.name, vocab_size, checkpoint.max_tokens, checkpoint.task),
         quantizer=checkpoint.quantizer,
+        pairs=pairs,
         replicas=entry.replicas,
         min_ready_replicas=entry.min_ready_replicas,
     )

@@ -25,6 +25,8 @@ class IvySettings:
     revision, served_model_names, replicas, min_ready_replicas and prompts_file are not given."""
     prompts_file: Path | None = None
     """TOML file with prompts for the model, in place of its own or beside them."""
+    task: Literal["auto", "embed", "score"] = "auto"
+    """What the model does: embed or score (rerank, classify); auto: what its files say."""
     served_model_names: tuple[str, ...] = ()
     """More names that clients may ask for; the first one is the name in the answers."""
     replicas: tuple[str, ...] = ("127.0.0.1:50051",)
@@ -52,6 +54,8 @@ class IvySettings:
     """Use nanotoken or fastokens where they agree exactly with Hugging Face's tokenizer."""
     tokenizer_threads: int = 2
     """Threads for tokenising large requests."""
+    auto_truncate: bool = False
+    """Cut inputs that are too long where a request does not say; otherwise they are refused."""
     max_body_bytes: int = 32 * 1024 * 1024
     """Largest body, also after decompression; past it 413."""
     max_inputs: int = 2048
@@ -134,6 +138,7 @@ class IvySettings:
 _OF_ONE_MODEL = (
     "model",
     "revision",
+    "task",
     "served_model_names",
     "replicas",
     "min_ready_replicas",

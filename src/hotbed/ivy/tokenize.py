@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from hotbed.core.errors import HotbedError, shift_input_index
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.bounded import map_bounded
 from hotbed.text.backend import Token
 from hotbed.text.tokenizer import EncodeOptions, Tokenizer
+
+T = TypeVar("T")
 
 # Below so much estimated work the tokenizer runs on the event loop: handing over to a thread costs
 # 60 to 160 us of CPU, and all the tokenizers release the GIL there (2026-11-30).
@@ -25,7 +28,7 @@ class TokenizeStage:
 
     def __init__(self, tokenizer: Tokenizer, *, num_threads: int) -> None:
         self._tokenizer = tokenizer
-        self._num_threads = num_threads
+        self.num_threads = num_threads
         self._executor = ThreadPoolExecutor(num_threads, thread_name_prefix="tokenize")
 
     def close(self) -> None:
@@ -54,8 +57,12 @@ class TokenizeStage:
             return encoded.batch
 
         return RaggedBatch.concatenate(
-            await map_bounded(encode_piece, pieces, limit=self._num_threads)
+            await map_bounded(encode_piece, pieces, limit=self.num_threads)
         )
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Other work of a tokenizer on one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     async def check(self, arrays: list[list[int]], options: EncodeOptions) -> RaggedBatch:
         """Token ids as the client gave them, checked."""

@@ -1,5 +1,9 @@
 """A ragged batch made ready for a step: longest sequence first, rows padded to a token bucket.
 
+Models with token types embed position p of a text that is the second of its sequence by row
+``p + pair_offset`` of their position table, whose second part has the second token type added: the
+type costs no input of its own. Offset 0: the model has no types.
+
 Sorting by length puts sequences of equal length side by side, so that attention and pooling can
 take them as one dense block without a copy; `restore` undoes it for the result.
 
@@ -38,7 +42,8 @@ class PackedBatch:
 
     Attributes:
         token_ids: int32 [T]; pad rows hold id 0.
-        positions: int32 [T], from 0 in each sequence; pad rows hold 0.
+        positions: int32 [T], from 0 in each sequence, plus the pair offset in a second text; pad
+            rows hold 0.
         num_tokens: real tokens; the rest of T are pad rows.
         cu_seqlens: int32 [slots + 1], slots >= S: the sequences' offsets, then slots without
             tokens; on a GPU the last slot holds the pad rows, as a sequence of their own, so that
@@ -71,7 +76,28 @@ def token_bucket(num_tokens: int) -> int:
     return -(-num_tokens // step) * step
 
 
-def pack(batch: RaggedBatch) -> PackedBatch:
+def write_positions(into: NDArray[np.int32], batch: RaggedBatch, pair_offset: int) -> None:
+    """Each token's position in its sequence, plus `pair_offset` in a second text; int32 [T]."""
+    ascending, lengths = _ascending(batch.num_tokens), batch.lengths
+    if batch.num_sequences == 1:
+        into[:] = ascending
+    else:
+        np.subtract(ascending, np.repeat(batch.cu_seqlens[:-1], lengths), out=into)
+    if pair_offset and batch.pair_starts is not None:
+        into[into >= np.repeat(batch.pair_starts, lengths)] += pair_offset
+
+
+_ASCENDING = np.arange(1 << 14, dtype=np.int32)
+
+
+def _ascending(n: int) -> NDArray[np.int32]:
+    """0 to n - 1, made once for the usual sizes."""
+    if n <= len(_ASCENDING):
+        return _ASCENDING[:n]
+    return np.arange(n, dtype=np.int32)
+
+
+def pack(batch: RaggedBatch, *, pair_offset: int = 0) -> PackedBatch:
     """Sort, pad and move a ragged batch into torch tensors (CPU memory)."""
     lengths = batch.lengths
     num_tokens = batch.num_tokens
@@ -80,7 +106,7 @@ def pack(batch: RaggedBatch) -> PackedBatch:
     positions = np.zeros(padded, dtype=np.int32)
     if batch.num_sequences == 1:
         token_ids[:num_tokens] = batch.token_ids
-        positions[:num_tokens] = np.arange(num_tokens, dtype=np.int32)
+        write_positions(positions[:num_tokens], batch, pair_offset)
         groups: tuple[LengthGroup, ...] = (LengthGroup(0, 1, num_tokens),)
         cu_seqlens = batch.cu_seqlens
         restore = np.zeros(1, dtype=np.int64)
@@ -90,9 +116,13 @@ def pack(batch: RaggedBatch) -> PackedBatch:
         cu_seqlens = np.zeros_like(batch.cu_seqlens)
         np.cumsum(sorted_lengths, out=cu_seqlens[1:])
         within = np.arange(num_tokens) - np.repeat(cu_seqlens[:-1], sorted_lengths)
-        positions[:num_tokens] = within
         source = np.repeat(batch.cu_seqlens[:-1][order], sorted_lengths) + within
         token_ids[:num_tokens] = batch.token_ids[source]
+        if pair_offset and batch.pair_starts is not None:
+            write_positions(positions[:num_tokens], batch, pair_offset)
+            positions[:num_tokens] = positions[source]
+        else:
+            positions[:num_tokens] = within
         groups = _groups(sorted_lengths)
         restore = np.empty(len(order), dtype=np.int64)
         restore[order] = np.arange(len(order))

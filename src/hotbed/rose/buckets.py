@@ -33,9 +33,10 @@ def step_config(
         by_length: whether the attention backend's grid depends on the longest sequence, so that
             it is worth a class of its own.
 
-    Tokens go up in steps of 64 to 1,024 and of 256 above, sequences and lengths by powers of two.
+    Tokens go up in steps of 32 to 128, where a query's rows are most of its cost, of 64 to 1,024
+    and of 256 above, sequences and lengths by powers of two.
     """
-    granule = 64 if num_tokens <= 1024 else 256
+    granule = 32 if num_tokens <= 128 else 64 if num_tokens <= 1024 else 256
     padded = -(-num_tokens // granule) * granule
     length = max(_MIN_LENGTH_CLASS, _power_of_two(longest)) if by_length else padded
     # The pad slot, too, is no longer than max_seqlen: it is shorter than the granule.

@@ -13,7 +13,7 @@ from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import StepResult
 from hotbed.rose.batch import PackedBatch, pack, token_bucket
 from hotbed.rose.layers.pool import pool
-from hotbed.rose.recipe import Recipe
+from hotbed.rose.recipe import AnyRecipe
 from hotbed.rose.registry import Model
 
 # Token counts whose kernels are built at start, so that the first real texts do not wait for them.
@@ -30,6 +30,7 @@ class CpuRunner:
         recipe: of its rows.
         max_tokens: longest sequence.
         num_threads: of one step; None takes torch's default.
+        pair_offset: of the model's positions, see `hotbed.rose.batch`.
     """
 
     # More tokens a step gain nothing (MiniLM, 2 threads, 2026-11-30) and cost latency.
@@ -38,12 +39,14 @@ class CpuRunner:
     def __init__(
         self,
         build: Callable[[], Model],
-        recipe: Recipe,
+        recipe: AnyRecipe,
         *,
         max_tokens: int,
         num_threads: int | None,
+        pair_offset: int = 0,
     ) -> None:
         self._recipe = recipe
+        self._pair_offset = pair_offset
         self._max_tokens = max_tokens
         # Thread counts are per thread in torch's OpenMP pools: set where the work runs.
         self._compute = ThreadPoolExecutor(
@@ -60,7 +63,8 @@ class CpuRunner:
 
     def submit(self, batch: RaggedBatch, segments: Sequence[OutputSegment]) -> Future[StepResult]:
         """Prepare the batch on the caller's thread, hand it to the compute thread."""
-        return self._compute.submit(self._run, pack(batch), tuple(segments))
+        packed = pack(batch, pair_offset=self._pair_offset)
+        return self._compute.submit(self._run, packed, tuple(segments))
 
     def warm_up(self) -> None:
         """Run one step of each usual size."""
@@ -69,6 +73,10 @@ class CpuRunner:
             lengths = np.array([self._max_tokens] * whole + [rest] * (rest > 0), dtype=np.int32)
             ids = np.zeros(num_tokens, dtype=np.int32)
             self.submit(RaggedBatch.from_lengths(ids, lengths), ()).result()
+
+    def idle(self) -> bool:
+        """Nothing is left for later on a CPU."""
+        return False
 
     def close(self) -> None:
         """Finish the steps that were taken, stop the compute thread."""
@@ -80,6 +88,7 @@ class CpuRunner:
             rows = pool(states, batch, self._recipe.pooling)
             if len(batch.restore) > 1:
                 rows = rows[torch.from_numpy(batch.restore)]
+            rows = self._recipe.of_pooled(rows)
             finite = torch.isfinite(rows).all(dim=-1).numpy()
             finished = [tensor.numpy() for tensor in self._recipe.finish(rows, segments)]
         return StepResult(finished, finite)

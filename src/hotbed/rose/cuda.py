@@ -3,9 +3,10 @@
 `submit` is called from one thread and only enqueues:
 
     pinned inputs -> (one copy) -> static device inputs -> model, pooling (eager or graph)
-      -> rows as each segment wants them -> (copies) -> pinned rows -> event
+      -> rows as each segment wants them -> (one copy, in the default form) -> pinned rows -> event
 
 A second thread waits for the events in order, with the GIL released, and completes the futures.
+What a step needs on the host is used again by later ones: `submit` is to cost 60 us at most.
 """
 
 from __future__ import annotations
@@ -15,21 +16,29 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import EngineDeadError, StepResult
 from hotbed.rose.buckets import StepConfig, step_config
-from hotbed.rose.buffers import InputBuffers, PinnedRing, total_bytes
+from hotbed.rose.buffers import InputBuffers
 from hotbed.rose.graphs import CaptureMode, GraphCache, GraphCounters
 from hotbed.rose.layers.pool import PooledRows, pool_rows
-from hotbed.rose.recipe import Recipe
+from hotbed.rose.readback import Readback, read_back
+from hotbed.rose.recipe import AnyRecipe
 from hotbed.rose.registry import Model
+from hotbed.rose.staging import Staging, StagingPool
+
+DEFAULT_MAX_GRAPH_TOKENS = 16_384
+_WARM_UP_TOKENS = (64, 128, 256, 512, 1024, 4096)
+_WARM_UP_LENGTH = 64
+# Modes that capture at the second step of a configuration, warm-up's included.
+_CAPTURING_WARM_UP = (CaptureMode.LAZY, CaptureMode.START)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +49,50 @@ class CudaSettings:
         capture: when graphs are captured.
         max_graph_bytes: device memory graphs may add.
         max_graphs: how many there may be.
-        max_graph_tokens: larger steps run eagerly.
+        max_graph_tokens: larger steps run eagerly; None takes the calibrated crossover, or 16,384.
     """
 
     capture: CaptureMode = CaptureMode.LAZY
     max_graph_bytes: int = 8 * 1024**3
     max_graphs: int = 256
-    max_graph_tokens: int = 16_384
+    max_graph_tokens: int | None = None
 
 
 class _Flying(NamedTuple):
-    """A step on its way: completed when `event` is done."""
+    """A step on its way: completed when the event of `rows.staging` is done."""
 
     future: Future[StepResult]
-    event: torch.cuda.Event
-    tensors: list[Tensor]
-    """Pinned views: one a segment, then `finite`."""
+    inputs: Staging
+    rows: Readback
+
+
+class _CurrentStream:
+    """Makes `stream` torch's current one for a while, like `torch.cuda.stream` at half its cost."""
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
+        self._previous = stream
+        self._slow: torch.cuda.StreamContext | None = None
+
+    def __enter__(self) -> None:
+        self._previous = torch.cuda.current_stream()
+        if self._previous.device_index == self._stream.device_index:
+            torch.cuda.set_stream(self._stream)
+        else:  # another device is current: torch knows how to come back
+            self._slow = torch.cuda.stream(self._stream)
+            self._slow.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._slow is None:
+            torch.cuda.set_stream(self._previous)
+        else:
+            slow, self._slow = self._slow, None
+            slow.__exit__(kind, error, trace)
 
 
 class CudaRunner:
@@ -67,6 +104,8 @@ class CudaRunner:
         device: the CUDA device.
         settings: of the graphs.
         by_length: whether the attention backend wants a class of longest sequences.
+        max_tokens: longest sequence that is run without being asked for, to warm up.
+        pair_offset: of the model's positions, see `hotbed.rose.batch`.
     """
 
     # GEMMs of 4,096 to 8,192 tokens run at the highest rate (H200, 2026-11-30).
@@ -75,16 +114,20 @@ class CudaRunner:
     def __init__(
         self,
         model: Model,
-        recipe: Recipe,
+        recipe: AnyRecipe,
         *,
         device: torch.device,
         settings: CudaSettings,
         by_length: bool,
+        max_tokens: int = _WARM_UP_LENGTH,
+        pair_offset: int = 0,
     ) -> None:
         self._model = model
+        self._pair_offset = pair_offset
         self._recipe = recipe
         self._device = device
         self._by_length = by_length
+        self._max_tokens = max_tokens
         with torch.cuda.device(device):
             self._stream = torch.cuda.Stream(device)
             self._graphs: GraphCache[PooledRows] = GraphCache(
@@ -92,10 +135,20 @@ class CudaRunner:
                 mode=settings.capture,
                 max_bytes=settings.max_graph_bytes,
                 max_graphs=settings.max_graphs,
-                max_tokens=settings.max_graph_tokens,
+                max_tokens=(
+                    DEFAULT_MAX_GRAPH_TOKENS
+                    if settings.max_graph_tokens is None
+                    else settings.max_graph_tokens
+                ),
             )
+        self._on_stream = _CurrentStream(self._stream)
+        self._max_inputs = 2 * settings.max_graphs
         self._inputs: dict[StepConfig, InputBuffers] = {}
-        self._to_device = PinnedRing()
+        self._input_staging = StagingPool(pinned=True)
+        self._row_staging = StagingPool(pinned=True)
+        self._likely: list[RaggedBatch] = []
+        self._num_submitted = 0
+        self._num_completed = 0
         self._waiting: queue.SimpleQueue[_Flying | None] = queue.SimpleQueue()
         self._waiter = threading.Thread(target=self._complete, name="rose-wait", daemon=True)
         self._waiter.start()
@@ -105,25 +158,35 @@ class CudaRunner:
         """Steps that ran eagerly, were captured, replayed; graphs that were evicted."""
         return self._graphs.counters
 
+    @property
+    def capture_mode(self) -> CaptureMode:
+        """When graphs are captured; with OFF those that exist are not replayed either."""
+        return self._graphs.mode
+
+    @capture_mode.setter
+    def capture_mode(self, mode: CaptureMode) -> None:
+        self._graphs.mode = mode
+
     def submit(self, batch: RaggedBatch, segments: Sequence[OutputSegment]) -> Future[StepResult]:
         """Enqueue one step; returns without waiting for the device."""
-        config = step_config(
-            batch.num_tokens,
-            batch.num_sequences,
-            int(batch.lengths.max()),
-            by_length=self._by_length,
-        )
+        config = self._config_of(batch)
         future: Future[StepResult] = Future()
         try:
-            with torch.inference_mode(), torch.cuda.stream(self._stream):
+            with self._on_stream:
                 inputs = self._inputs_of(config)
-                host, copied = self._to_device.take(4 * inputs.num_ints)
-                ints = host[: 4 * inputs.num_ints].view(torch.int32)
-                inputs.fill(ints.numpy(), batch)
-                inputs.device_ints.copy_(ints, non_blocking=True)
-                copied.record(self._stream)
-                rows = self._graphs.run(config, lambda: self._work(inputs))
-                flying = self._copy_out(rows, batch.num_sequences, segments, future)
+                sent = self._input_staging.take(inputs.num_ints)
+                inputs.fill(sent.array, batch)
+                inputs.device_ints.copy_(sent.first(inputs.num_ints), non_blocking=True)
+                rows = read_back(
+                    self._graphs.run(config, lambda: self._work(inputs)),
+                    segments,
+                    num_sequences=batch.num_sequences,
+                    recipe=self._recipe,
+                    pool=self._row_staging,
+                )
+                if rows.staging.event is None:
+                    rows.staging.event = torch.cuda.Event()
+                rows.staging.event.record(self._stream)
         except torch.OutOfMemoryError as error:
             future.set_exception(error)
             return future
@@ -132,16 +195,36 @@ class CudaRunner:
                 raise EngineDeadError(str(error)) from error
             future.set_exception(error)
             return future
-        self._waiting.put(flying)
+        self._num_submitted += 1
+        self._waiting.put(_Flying(future, sent, rows))
         return future
+
+    def idle(self) -> bool:
+        """In idle mode: capture one configuration that was seen, or run one that is likely."""
+        if self._graphs.mode is not CaptureMode.IDLE:
+            return False
+        if self._num_completed < self._num_submitted:
+            return True  # a capture waits for the device, and so would who comes next
+        with self._on_stream:
+            if self._graphs.capture_idle():
+                return True
+        while self._likely:
+            batch = self._likely.pop()
+            if not self._graphs.knows(self._config_of(batch)):
+                self._run(batch)
+                return True
+        return False
 
     def warm_up(self) -> None:
         """Build kernels for the usual sizes, and capture their graphs where that is asked for."""
-        for num_tokens in (64, 128, 256, 512, 1024, 4096):
-            batch = RaggedBatch.from_sequences([np.zeros(64, np.int32)] * (num_tokens // 64))
-            segment = OutputSegment(0, batch.num_sequences, OutputSpec())
-            for _ in range(2):
-                self.submit(batch, (segment,)).result()
+        length = min(_WARM_UP_LENGTH, self._max_tokens)
+        basic = [_uniform(length, n // length) for n in _WARM_UP_TOKENS]
+        usual = _usual(self._max_tokens)
+        for batch in basic + (usual if self._graphs.mode is CaptureMode.START else []):
+            for _ in range(2 if self._graphs.mode in _CAPTURING_WARM_UP else 1):
+                self._run(batch).result()
+        if self._graphs.mode is CaptureMode.IDLE:
+            self._likely = usual[::-1]
 
     def close(self) -> None:
         """Finish the steps that were taken, free the graphs."""
@@ -150,58 +233,61 @@ class CudaRunner:
         self._graphs.clear()
         self._inputs.clear()
 
+    def _run(self, batch: RaggedBatch) -> Future[StepResult]:
+        return self.submit(batch, (OutputSegment(0, batch.num_sequences, OutputSpec()),))
+
+    def _config_of(self, batch: RaggedBatch) -> StepConfig:
+        return step_config(
+            batch.num_tokens,
+            batch.num_sequences,
+            int(batch.lengths.max()) if self._by_length else 0,
+            by_length=self._by_length,
+        )
+
     def _inputs_of(self, config: StepConfig) -> InputBuffers:
         inputs = self._inputs.get(config)
         if inputs is None:
-            inputs = self._inputs[config] = InputBuffers(config, self._device)
+            if len(self._inputs) >= self._max_inputs:
+                # A graph goes on reading those it was captured with.
+                self._inputs = {c: i for c, i in self._inputs.items() if self._graphs.holds(c)}
+            inputs = self._inputs[config] = InputBuffers(
+                config, self._device, pair_offset=self._pair_offset
+            )
         return inputs
 
+    @torch.inference_mode()
     def _work(self, inputs: InputBuffers) -> PooledRows:
         states = self._model.forward(inputs.batch)
-        return pool_rows(
+        pooled = pool_rows(
             states, inputs.batch, self._recipe.pooling, normalize=self._recipe.normalize
         )
-
-    def _copy_out(
-        self,
-        rows: PooledRows,
-        num_sequences: int,
-        segments: Sequence[OutputSegment],
-        future: Future[StepResult],
-    ) -> _Flying:
-        """Enqueue what follows the model: each segment's form, and the copies to the host."""
-        wanted = []
-        for segment in segments:
-            # Pooling has made this form already, inside the graph.
-            if self._recipe.is_default_form(segment.spec, rows.default_form.shape[1]):
-                wanted.append(rows.default_form[segment.start : segment.stop])
-            else:
-                wanted += self._recipe.finish(rows.pooled, (segment,))
-        wanted.append(rows.finite[:num_sequences])
-        # From torch's own pinned allocator: it gives memory back only when copies from this stream
-        # are done, so results may wait for their reader as long as they like.
-        host = torch.empty(total_bytes(wanted), dtype=torch.uint8, pin_memory=True)
-        views, offset = [], 0
-        for tensor in wanted:
-            view = host[offset : offset + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-            view.copy_(tensor, non_blocking=True)
-            views.append(view)
-            offset += total_bytes([tensor])
-        event = torch.cuda.Event()
-        event.record(self._stream)
-        return _Flying(future, event, views)
+        return self._recipe.of_pooled_on_gpu(pooled)
 
     def _complete(self) -> None:
         while (flying := self._waiting.get()) is not None:
+            staging = flying.rows.staging
             try:
-                flying.event.synchronize()
-                *rows, finite = [tensor.numpy() for tensor in flying.tensors]
-                # Own memory: pinned memory is dear, and the caller may keep rows for long.
-                result = StepResult([array.copy() for array in rows], finite.astype(np.bool_))
+                assert staging.event is not None, "it was recorded by submit: a bug"
+                staging.event.synchronize()
+                result = flying.rows.result()
             except RuntimeError as error:
                 flying.future.set_exception(EngineDeadError(str(error)))
             else:
+                self._input_staging.give_back(flying.inputs)
+                self._row_staging.give_back(staging)
                 flying.future.set_result(result)
+            self._num_completed += 1
+
+
+def _uniform(length: int, num_sequences: int) -> RaggedBatch:
+    return RaggedBatch.from_sequences([np.zeros(length, np.int32)] * num_sequences)
+
+
+def _usual(max_tokens: int) -> list[RaggedBatch]:
+    """The configurations that most services meet: one text, and full steps; smallest first."""
+    single = [_uniform(n, 1) for n in range(64, min(1024, max_tokens) + 1, 64)]
+    length = min(512, max_tokens)
+    return single + [_uniform(length, n // length) for n in (2048, 4096, 8192)]
 
 
 def _is_fatal(error: RuntimeError) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+from pathlib import Path
+
 import torch
 
 from hotbed.core.errors import invalid
@@ -45,3 +48,13 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 def dtype_name(dtype: torch.dtype) -> str:
     """``float32`` for torch.float32, and so on."""
     return str(dtype).removeprefix("torch.")
+
+
+def device_name(device: torch.device) -> str:
+    """The product's name, of a CPU as the kernel tells it: ``NVIDIA H200``, ``AMD EPYC ...``."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

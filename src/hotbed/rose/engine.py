@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -16,11 +18,13 @@ from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import EngineDeadError, StepResult
 from hotbed.rose.attention.select import AttentionSettings, select_backend
+from hotbed.rose.calibration import Calibration, calibration_file, load_calibration
 from hotbed.rose.cpu import CpuRunner
 from hotbed.rose.cuda import CudaRunner, CudaSettings
 from hotbed.rose.device import dtype_name, resolve_device, resolve_dtype
 from hotbed.rose.lazy_tensor import LazyTensor
-from hotbed.rose.recipe import Recipe
+from hotbed.rose.models.heads import head_tensors, load_head
+from hotbed.rose.recipe import AnyRecipe, Recipe, ScoreRecipe
 from hotbed.rose.registry import FAMILIES, Model
 from hotbed.rose.weights import load_weights
 
@@ -38,6 +42,10 @@ class Runner(Protocol):
         """Build what the usual sizes need."""
         ...
 
+    def idle(self) -> bool:
+        """See `hotbed.core.step.Engine.idle`."""
+        ...
+
     def close(self) -> None:
         """Finish the steps that were taken."""
         ...
@@ -46,8 +54,21 @@ class Runner(Protocol):
 class RoseEngine:
     """Implements `hotbed.core.step.Engine`."""
 
-    def __init__(self, runner: Runner, info: ModelInfo) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        info: ModelInfo,
+        *,
+        isolates_nan: bool,
+        attention: str,
+        calibration: Calibration | None = None,
+    ) -> None:
         self.runner = runner
+        self.isolates_nan = isolates_nan
+        self.attention = attention
+        """Name of the attention backend."""
+        self.calibration = calibration
+        """What was measured of this model on this device, if it was."""
         self._info = info
         self._closed = threading.Event()
 
@@ -60,6 +81,7 @@ class RoseEngine:
         attention: AttentionSettings = AttentionSettings(),  # noqa: B008  # frozen
         num_threads: int | None = None,
         cuda: CudaSettings = CudaSettings(),  # noqa: B008  # frozen
+        cache_folder: Path | None = None,
     ) -> RoseEngine:
         """Read the weights and build the model.
 
@@ -71,6 +93,7 @@ class RoseEngine:
             attention: which backend, or ``auto``.
             num_threads: CPU threads of one step; None takes torch's own default.
             cuda: settings of the graphs; without effect on a CPU.
+            cache_folder: where a calibration of this model is looked for; None: nowhere.
 
         Raises:
             HotbedError: INVALID_INPUT naming the field or tensor that does not fit.
@@ -81,6 +104,8 @@ class RoseEngine:
         spec = family.attention_spec(checkpoint.config)
         backend = select_backend(spec, torch_device, settings=attention, dtype=torch_dtype)
 
+        head = checkpoint.head
+
         @torch.inference_mode()
         def build() -> Model:
             weights = load_weights(
@@ -88,14 +113,15 @@ class RoseEngine:
                 family.weight_map(checkpoint.config),
                 dtype=torch_dtype,
                 device=torch_device,
+                used_elsewhere=() if head is None else head_tensors(head),
             )
             return family.build(checkpoint.config, weights, backend)
 
         info = ModelInfo(
             name=checkpoint.name,
-            task="embed",
+            task=checkpoint.task,
             architecture=checkpoint.architecture,
-            dimensions=checkpoint.config.hidden_size,
+            dimensions=checkpoint.config.hidden_size if head is None else len(head.labels),
             max_tokens=checkpoint.max_tokens,
             vocab_size=checkpoint.config.vocab_size,
             pooling=checkpoint.pooling.pooling,
@@ -103,8 +129,23 @@ class RoseEngine:
             dtype=dtype_name(torch_dtype),
             device=str(torch_device),
             fingerprint=fingerprint(checkpoint, dtype_name(torch_dtype)),
+            labels=() if head is None else head.labels,
+            activation="none" if head is None else head.activation,
+            token_types=1 if head is None else head.token_types,
         )
-        recipe = Recipe(checkpoint.pooling.pooling, info.normalize, checkpoint.quantizer)
+        calibration = None
+        if cache_folder is not None:
+            file = calibration_file(
+                cache_folder,
+                fingerprint=info.fingerprint,
+                device=torch_device,
+                num_threads=num_threads,
+            )
+            calibration = load_calibration(file)
+        if calibration is not None and cuda.max_graph_tokens is None:
+            cuda = dataclasses.replace(cuda, max_graph_tokens=calibration.max_graph_tokens)
+        pair_offset = family.pair_offset(checkpoint.config)
+        recipe = _recipe(checkpoint, torch_device)
         runner: Runner
         if torch_device.type == "cuda":
             runner = CudaRunner(
@@ -113,10 +154,24 @@ class RoseEngine:
                 device=torch_device,
                 settings=cuda,
                 by_length=backend.grid_follows_max_seqlen,
+                max_tokens=info.max_tokens,
+                pair_offset=pair_offset,
             )
         else:
-            runner = CpuRunner(build, recipe, max_tokens=info.max_tokens, num_threads=num_threads)
-        return RoseEngine(runner, info)
+            runner = CpuRunner(
+                build,
+                recipe,
+                max_tokens=info.max_tokens,
+                num_threads=num_threads,
+                pair_offset=pair_offset,
+            )
+        return RoseEngine(
+            runner,
+            info,
+            isolates_nan=backend.isolates_nan,
+            attention=backend.name,
+            calibration=calibration,
+        )
 
     @property
     def info(self) -> ModelInfo:
@@ -125,7 +180,9 @@ class RoseEngine:
 
     @property
     def default_step_tokens(self) -> int:
-        """Step size that suits the device."""
+        """Step size that suits model and device: the calibrated knee, or the device's default."""
+        if self.calibration is not None:
+            return self.calibration.step_tokens
         return self.runner.default_step_tokens
 
     def step(
@@ -145,7 +202,24 @@ class RoseEngine:
         """Run steps of the usual sizes, so that no request pays for building kernels."""
         self.runner.warm_up()
 
+    def idle(self) -> bool:
+        """See `hotbed.core.step.Engine.idle`: captures graphs, where that is asked for."""
+        return self.runner.idle()
+
+    def counters(self) -> dict[str, int]:
+        """What became of the steps, on a GPU: eager, captured, captured_idle, replayed, evicted."""
+        if isinstance(self.runner, CudaRunner):
+            return dataclasses.asdict(self.runner.counters)
+        return {}
+
     def close(self) -> None:
         """Finish the steps that were taken; later ones raise EngineDeadError."""
         self._closed.set()
         self.runner.close()
+
+
+def _recipe(checkpoint: Checkpoint, device: torch.device) -> AnyRecipe:
+    pooling, head = checkpoint.pooling, checkpoint.head
+    if head is None:
+        return Recipe(pooling.pooling, pooling.normalize, checkpoint.quantizer)
+    return ScoreRecipe(pooling.pooling, load_head(checkpoint, head, device), head.activation)

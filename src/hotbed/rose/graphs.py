@@ -1,4 +1,4 @@
-"""CUDA graphs by configuration: eager at first sight, captured at the second, then replayed.
+"""CUDA graphs by configuration: eager at first sight, then captured, then replayed.
 
 All graphs share one memory pool: they run one after another on one stream, so the intermediates of
 one may lie where another's lay. What a graph reads and what it returns is kept alive by whoever
@@ -19,12 +19,22 @@ from hotbed.rose.buckets import StepConfig
 
 T = TypeVar("T")
 
+# Eager steps of a configuration that idle mode waits for an idle moment: under load that never
+# ends a capture, once, costs less than eager steps for ever.
+_IDLE_PATIENCE = 32
+# During a capture torch cannot give cached memory back to get other; the intermediates of a step
+# take less than this.
+_SHORT_OF_MEMORY_BYTES = 4 << 30
+
 
 class CaptureMode(enum.Enum):
     """When graphs are captured."""
 
     LAZY = "lazy"
     """At the second step of a configuration."""
+    IDLE = "idle"
+    """While no step waits, so that no request pays for it: configurations that were seen, then the
+    usual ones. One that is seen often before the device is idle is captured as with lazy."""
     START = "start"
     """The usual configurations before the first request, the others as with lazy."""
     OFF = "off"
@@ -37,6 +47,8 @@ class GraphCounters:
 
     eager: int = 0
     captured: int = 0
+    captured_idle: int = 0
+    """Of `captured`: while no step waited."""
     replayed: int = 0
     evicted: int = 0
 
@@ -71,12 +83,13 @@ class GraphCache(Generic[T]):
     ) -> None:
         self.counters = GraphCounters()
         self._stream = stream
-        self._mode = mode
+        self.mode = mode
         self._max_bytes = max_bytes
         self._max_graphs = max_graphs
         self._max_tokens = max_tokens
         self._pool = torch.cuda.graph_pool_handle()
-        self._seen: set[StepConfig] = set()
+        self._num_seen: dict[StepConfig, int] = {}
+        self._for_idle: dict[StepConfig, Callable[[], T]] = {}
         self._graphs: OrderedDict[StepConfig, _Captured[T]] = OrderedDict()
 
     @property
@@ -91,13 +104,12 @@ class GraphCache(Generic[T]):
             config: work of one configuration does the same launches on the same inputs' addresses.
             work: launches only: no host sync, no copy from pageable memory.
         """
-        if self._mode is CaptureMode.OFF or config.num_tokens > self._max_tokens:
+        if self.mode is CaptureMode.OFF or config.num_tokens > self._max_tokens:
             self.counters.eager += 1
             return work()
         captured = self._graphs.get(config)
         if captured is None:
-            if config not in self._seen:
-                self._seen.add(config)
+            if not self._is_due(config, work):
                 self.counters.eager += 1
                 return work()
             captured = self.capture(config, work)
@@ -107,26 +119,63 @@ class GraphCache(Generic[T]):
         captured.graph.replay()
         return captured.result
 
+    def knows(self, config: StepConfig) -> bool:
+        """Whether a step of this configuration was run and may be captured or is."""
+        return config in self._num_seen or config.num_tokens > self._max_tokens
+
+    def holds(self, config: StepConfig) -> bool:
+        """Whether the work of a step of this configuration is kept: captured, or to be captured."""
+        return config in self._graphs or config in self._for_idle
+
+    def capture_idle(self) -> bool:
+        """In idle mode: capture one configuration that was seen; False if there is none."""
+        if not self._for_idle:
+            return False
+        config = next(iter(self._for_idle))
+        self.capture(config, self._for_idle[config])
+        self.counters.captured_idle += 1
+        return True
+
+    def _is_due(self, config: StepConfig, work: Callable[[], T]) -> bool:
+        """Whether a step of a configuration without a graph is to capture it."""
+        num_seen = self._num_seen.get(config, 0)
+        self._num_seen[config] = num_seen + 1
+        if self.mode is not CaptureMode.IDLE:
+            return num_seen > 0
+        self._for_idle[config] = work
+        return num_seen >= _IDLE_PATIENCE
+
     def capture(self, config: StepConfig, work: Callable[[], T]) -> _Captured[T]:
         """Capture `work`, which has run eagerly before (kernels built, libraries initialised)."""
-        before = torch.cuda.memory_reserved(self._stream.device)
-        graph = torch.cuda.CUDAGraph()
-        # thread_local: other threads (metrics, other replicas' waits) may use CUDA meanwhile.
-        with torch.cuda.graph(
-            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
-        ):
-            result = work()
-        added = max(0, torch.cuda.memory_reserved(self._stream.device) - before)
-        captured = _Captured(graph, result, added)
-        self._graphs[config] = captured
+        self._for_idle.pop(config, None)
+        captured = self._graphs[config] = self._record(work)
         self.counters.captured += 1
         self._evict()
         return captured
 
+    def _record(self, work: Callable[[], T]) -> _Captured[T]:
+        """A graph of `work`, captured on torch's current stream, which is this cache's."""
+        device = self._stream.device
+        # Not torch.cuda.graph: it waits for the device first and gives cached memory back, which
+        # the next eager steps would have to ask for again. That is done only if memory is short.
+        if torch.cuda.mem_get_info(device)[0] < _SHORT_OF_MEMORY_BYTES:
+            torch.cuda.empty_cache()
+        before = torch.cuda.memory_reserved(device)
+        graph = torch.cuda.CUDAGraph()
+        # thread_local: other threads (metrics, other replicas' waits) may use CUDA meanwhile.
+        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        try:
+            result = work()
+        finally:
+            graph.capture_end()
+        added = max(0, torch.cuda.memory_reserved(device) - before)
+        return _Captured(graph, result, added)
+
     def clear(self) -> None:
         """Drop all graphs and their memory."""
         self._graphs.clear()
-        self._seen.clear()
+        self._num_seen.clear()
+        self._for_idle.clear()
 
     def _evict(self) -> None:
         while len(self._graphs) > 1 and (
@@ -135,5 +184,5 @@ class GraphCache(Generic[T]):
             # Replays of it that are still queued must end before its memory goes.
             self._stream.synchronize()
             config, _ = self._graphs.popitem(last=False)
-            self._seen.discard(config)
+            self._num_seen.pop(config, None)
             self.counters.evicted += 1

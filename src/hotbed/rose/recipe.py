@@ -1,41 +1,117 @@
-"""How a model turns token states into rows: one frozen record, and its use on a step's segments."""
+"""How a model turns token states into rows: frozen records, and their use on a step's segments."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
+from hotbed.core.model_info import Activation
 from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
+from hotbed.rose.layers.head import Head, activate
+from hotbed.rose.layers.pool import PooledRows, empty_rows
 from hotbed.rose.layers.quantize import Quantizer, finish
+
+Pooling = Literal["mean", "cls", "last"]
+
+
+class AnyRecipe(Protocol):
+    """What a runner asks between the states and the rows of a segment."""
+
+    @property
+    def pooling(self) -> Pooling: ...
+
+    @property
+    def normalize(self) -> bool:
+        """Whether the pooling kernel's second output is wanted normalised."""
+        ...
+
+    def of_pooled(self, rows_SD: Tensor) -> Tensor:
+        """Pooled fp32 rows [S, D] to the rows that `finish` takes."""
+        ...
+
+    def of_pooled_on_gpu(self, rows: PooledRows) -> PooledRows:
+        """The same, for what the pooling kernel gives; part of the graph."""
+        ...
+
+    def is_default_form(self, spec: OutputSpec, native_dimensions: int) -> bool:
+        """Whether a request for `spec` gets what one without wishes gets, however it says so."""
+        ...
+
+    def finish(self, rows: Tensor, segments: Sequence[OutputSegment]) -> list[Tensor]:
+        """Rows of all sequences to one tensor a segment, on the same device."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """Pooling, the default normalisation, and the model's own int8 recipe."""
 
-    pooling: Literal["mean", "cls", "last"]
+    pooling: Pooling
     normalize: bool
     quantizer: Quantizer
 
+    def of_pooled(self, rows_SD: Tensor) -> Tensor:
+        """They are the rows."""
+        return rows_SD
+
+    def of_pooled_on_gpu(self, rows: PooledRows) -> PooledRows:
+        """They are the rows."""
+        return rows
+
     def is_default_form(self, spec: OutputSpec, native_dimensions: int) -> bool:
-        """Whether a request for `spec` gets what one without wishes gets, however it says so."""
+        """Whether `spec` is float32, all dimensions, normalised as by default."""
         return (
             spec.dtype is OutputDtype.FLOAT32
             and spec.dimensions in (0, native_dimensions)
             and spec.normalize in (None, self.normalize)
         )
 
-    def finish(self, rows_SD: Tensor, segments: Sequence[OutputSegment]) -> list[Tensor]:
-        """Pooled fp32 rows [S, D] to one tensor a segment, on the same device."""
+    def finish(self, rows: Tensor, segments: Sequence[OutputSegment]) -> list[Tensor]:
+        """Pooled fp32 rows [S, D] to one tensor a segment."""
         return [
             finish(
-                rows_SD[segment.start : segment.stop],
+                rows[segment.start : segment.stop],
                 segment.spec,
                 normalize=self.normalize,
                 quantizer=self.quantizer,
             )
             for segment in segments
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRecipe:
+    """The token whose state the head reads, the head, and what makes scores of its logits."""
+
+    pooling: Pooling
+    head: Head
+    activation: Activation
+    normalize: bool = False
+
+    def of_pooled(self, rows_SD: Tensor) -> Tensor:
+        """Logits [S, L]."""
+        return self.head(rows_SD)
+
+    def of_pooled_on_gpu(self, rows: PooledRows) -> PooledRows:
+        """Logits, scores, and whether all logits of a row are finite."""
+        logits = self.head(rows.pooled)
+        packed, scores, finite = empty_rows(len(logits), logits.shape[1], logits.device)
+        scores.copy_(activate(logits, self.activation))
+        finite.copy_(torch.isfinite(logits).all(dim=-1))
+        return PooledRows(logits, scores, finite, packed)
+
+    def is_default_form(self, spec: OutputSpec, native_dimensions: int) -> bool:
+        """Whether scores are asked for, not logits."""
+        return not spec.raw_scores
+
+    def finish(self, rows: Tensor, segments: Sequence[OutputSegment]) -> list[Tensor]:
+        """Logits [S, L] to one tensor a segment, scores where the segment does not say raw."""
+        return [
+            logits if segment.spec.raw_scores else activate(logits, self.activation)
+            for segment in segments
+            for logits in (rows[segment.start : segment.stop],)
         ]

@@ -29,9 +29,11 @@ class Family:
     weight_map: Callable[[Any], WeightMap]
     attention_spec: Callable[[Any], AttentionSpec]
     build: Callable[[Any, dict[str, Tensor], AttentionBackend], Model]
+    pair_offset: Callable[[Any], int] = lambda _: 0
+    """Of the positions of second texts, see `hotbed.rose.batch`; 0: no token types."""
 
 
 FAMILIES: dict[str, Family] = {
-    "bert": Family(bert.weight_map, bert.attention_spec, bert.build),
+    "bert": Family(bert.weight_map, bert.attention_spec, bert.build, bert.pair_offset),
     "qwen3": Family(qwen3.weight_map, qwen3.attention_spec, qwen3.build),
 }

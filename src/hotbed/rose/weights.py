@@ -8,7 +8,7 @@ unused; everything asked for must be there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -26,10 +26,17 @@ _MAX_NAMES_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One tensor a model needs: the stored tensors it is stacked from, and its final shape."""
+    """One tensor a model needs.
+
+    Attributes:
+        sources: the stored tensors it is stacked from.
+        shape: of the result.
+        rows: the only rows to read of each source, in this order; None: all.
+    """
 
     sources: tuple[str, ...]
     shape: tuple[int, ...]
+    rows: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +58,21 @@ def linear(
 
 
 def load_weights(
-    checkpoint: Checkpoint, weight_map: WeightMap, *, dtype: torch.dtype, device: torch.device
+    checkpoint: Checkpoint,
+    weight_map: WeightMap,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    used_elsewhere: Collection[str] = (),
 ) -> dict[str, Tensor]:
-    """Read, fuse, convert and place all parameters.
+    """Read, fuse, convert and place all parameters of a model.
+
+    Args:
+        checkpoint: with its tensors.
+        weight_map: of the model.
+        dtype: of the result.
+        device: of the result.
+        used_elsewhere: stored tensors that others read, such as the head's.
 
     Returns:
         parameter name to tensor of `dtype` on `device`, each of the shape its map says.
@@ -62,17 +81,32 @@ def load_weights(
         HotbedError: INVALID_INPUT naming missing and surplus tensors, or one of a wrong shape or
             type.
     """
+    stored = {_current_name(name) for name in checkpoint.tensors}
+    _check_names(stored, weight_map, used_elsewhere)
+    return load_parameters(checkpoint, weight_map.parameters, dtype=dtype, device=device)
+
+
+def load_parameters(
+    checkpoint: Checkpoint,
+    parameters: Mapping[str, Parameter],
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> dict[str, Tensor]:
+    """The same for these parameters alone, whatever else is stored."""
     stored = {_current_name(name): name for name in checkpoint.tensors}
-    _check_names(stored, weight_map)
+    _check_names(stored, WeightMap(parameters, (".*",)))
     tensors: dict[str, Tensor] = {}
     with _Files() as files:
-        for name, parameter in weight_map.parameters.items():
+        for name, parameter in parameters.items():
             parts = []
             for source in parameter.sources:
                 key = stored[source]
                 info = checkpoint.tensors[key]
                 _check_dtype(source, info)
-                parts.append(files.read(info, checkpoint.stored_names[key]).to(dtype))
+                _check_rows(source, info, parameter.rows)
+                part = files.read(info, checkpoint.stored_names[key], parameter.rows)
+                parts.append(part.to(dtype))
             tensor = parts[0] if len(parts) == 1 else torch.cat(parts)
             if tuple(tensor.shape) != parameter.shape:
                 raise invalid(
@@ -97,10 +131,15 @@ class _Files:
     def __exit__(self, *exc_info: object) -> None:
         self._open.clear()
 
-    def read(self, info: TensorInfo, stored_name: str) -> Tensor:
+    def read(
+        self, info: TensorInfo, stored_name: str, rows: tuple[int, ...] | None = None
+    ) -> Tensor:
         path = str(info.file)
         if path not in self._open:
             self._open[path] = safe_open(path, framework="pt", device="cpu")
+        if rows is not None:
+            stored = self._open[path].get_slice(stored_name)
+            return torch.cat([stored[row : row + 1] for row in rows])
         tensor: Tensor = self._open[path].get_tensor(stored_name)
         return tensor
 
@@ -112,11 +151,14 @@ def _current_name(name: str) -> str:
     return name
 
 
-def _check_names(stored: Mapping[str, str], weight_map: WeightMap) -> None:
+def _check_names(
+    stored: Collection[str], weight_map: WeightMap, used_elsewhere: Collection[str] = ()
+) -> None:
     needed = {s for p in weight_map.parameters.values() for s in p.sources}
-    missing = sorted(needed - stored.keys())
+    missing = sorted(needed - set(stored))
     unused = [re.compile(pattern) for pattern in weight_map.unused]
-    surplus = sorted(n for n in stored.keys() - needed if not any(u.fullmatch(n) for u in unused))
+    rest = set(stored) - needed - set(used_elsewhere)
+    surplus = sorted(n for n in rest if not any(u.fullmatch(n) for u in unused))
     problems = [
         f"{len(names)} {kind}: {_shown(names)}"
         for kind, names in (("missing", missing), ("not known to the model", surplus))
@@ -130,6 +172,11 @@ def _shown(names: Iterable[str]) -> str:
     names = list(names)
     rest = len(names) - _MAX_NAMES_SHOWN
     return ", ".join(names[:_MAX_NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _check_rows(name: str, info: TensorInfo, rows: tuple[int, ...] | None) -> None:
+    if rows is not None and max(rows) >= info.shape[0]:
+        raise invalid(f"tensor {name} has {info.shape[0]} rows, row {max(rows)} is needed")
 
 
 def _check_dtype(name: str, info: TensorInfo) -> None:

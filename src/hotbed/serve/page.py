@@ -48,10 +48,10 @@ def facts(service: Service) -> list[tuple[str, str]]:
     """(label, value) pairs in the order of the page."""
     info = service.info
     threads = "" if service.num_threads is None else f", {service.num_threads} threads each"
-    body = json.dumps({"model": service.served_name, "input": "Hello"}, ensure_ascii=False)
+    path, rows, body = _of_task(service)
     return [
         ("model", info.name),
-        ("rows", f"{info.dimensions} dimensions, {info.pooling} pooling"),
+        ("rows", rows),
         ("input", f"up to {info.max_tokens:,} tokens a text"),
         ("compute", f"{info.dtype} on {info.device}"),
         ("fingerprint", info.fingerprint),
@@ -63,10 +63,26 @@ def facts(service: Service) -> list[tuple[str, str]]:
         ("metrics", f"{service.base_url}/metrics"),
         (
             "try",
-            f"curl -s {service.base_url}/v1/embeddings -H 'content-type: application/json'"
-            f" -d {shlex.quote(body)}",
+            f"curl -s {service.base_url}{path} -H 'content-type: application/json'"
+            f" -d {shlex.quote(json.dumps(body, ensure_ascii=False))}",
         ),
     ]
+
+
+def _of_task(service: Service) -> tuple[str, str, dict[str, object]]:
+    """(path to try, what its rows are, a body for it)."""
+    info, body = service.info, {"model": service.served_name}
+    if info.task == "embed":
+        rows = f"{info.dimensions} dimensions, {info.pooling} pooling"
+        return "/v1/embeddings", rows, {**body, "input": "Hello"}
+    if len(info.labels) == 1:
+        texts = {"query": "Who is there?", "documents": ["Hello"]}
+        return "/v1/rerank", f"1 score a pair, {info.activation}", {**body, **texts}
+    return (
+        "/v1/classify",
+        f"{len(info.labels)} labels, {info.activation}",
+        {**body, "input": "Hello"},
+    )
 
 
 def show_page(console: Console, service: Service) -> None:

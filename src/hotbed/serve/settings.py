@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from typing import Literal
 
 from hotbed.core.defaults import DEFAULT_MODEL
 
@@ -14,6 +15,7 @@ TULIP_FIELDS_OF_SERVE = frozenset(
         "model",
         "revision",
         "offline",
+        "task",
         "listen",
         "device",
         "dtype",
@@ -28,6 +30,7 @@ IVY_FIELDS_OF_SERVE = frozenset(
         "revision",
         "offline",
         "models_file",
+        "task",
         "served_model_names",
         "replicas",
         "min_ready_replicas",
@@ -54,6 +57,8 @@ class ServeSettings:
     """Commit, tag or branch of a hub model."""
     offline: bool | None = None
     """Never use the network to find the model; unset: as the hub library is set."""
+    task: Literal["auto", "embed", "score"] = "auto"
+    """What the model does: embed or score (rerank, classify); auto: what its files say."""
     served_model_names: tuple[str, ...] = ()
     """More names that clients may ask for; the first one is the name in the answers."""
     host: str = "127.0.0.1"

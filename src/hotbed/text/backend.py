@@ -55,6 +55,12 @@ class HuggingFaceBackend:
         # The library gives ids as Python lists only; one at a time bounds their memory.
         return RaggedBatch.from_sequences(encoding.ids for encoding in encodings)
 
+    def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int], list[int | None]]:
+        """(ids, token types, the text each token is of: 0, 1, or None for the template's)."""
+        with panic_as_error():
+            encoding = self._tokenizer.encode(first, second)
+        return encoding.ids, encoding.type_ids, encoding.sequence_ids
+
     def describe(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[list[Token]]:
         """Each text's tokens with their places."""
         with panic_as_error():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,33 +13,46 @@ from hotbed.core.ragged import Int32Array, RaggedBatch
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def checked_texts(texts: Sequence[str], *, max_chars: int) -> list[str]:
+def input_name(index: int) -> str:
+    """How errors name the texts of a request that are embedded."""
+    return f"input[{index}]"
+
+
+def checked_texts(
+    texts: Sequence[str], *, max_chars: int, name: Callable[[int], str] = input_name
+) -> list[str]:
     """The texts as they are, except that no lone surrogates are left.
 
+    Args:
+        texts: as the client sent them.
+        max_chars: longest text.
+        name: how errors name a text by its index.
+
     Raises:
-        HotbedError: INVALID_INPUT with ``input[i]`` for one that is no string, empty or white space
+        HotbedError: INVALID_INPUT with the name for one that is no string, empty or white space
             only; TOO_LARGE for one of more than `max_chars` characters.
     """
     if isinstance(texts, str):
         raise TypeError("texts must be a sequence of strings, got one string")
     if not texts:
-        raise invalid("input is empty: at least one text is needed.", "input")
+        field = name(0).partition("[")[0]
+        raise invalid(f"{field} is empty: at least one text is needed.", field)
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise invalid(f"input[{i}] must be a string, got {type(text).__name__}.", f"input[{i}]")
+            raise invalid(f"{name(i)} must be a string, got {type(text).__name__}.", name(i))
         if not text or text.isspace():
-            raise _blank_error(i)
-        check_length(text, i, max_chars=max_chars)
+            raise blank_error(name(i))
+        check_length(text, name(i), max_chars=max_chars)
     return [without_surrogates(text) for text in texts]
 
 
-def check_length(text: str, index: int, *, max_chars: int) -> None:
-    """Raises TOO_LARGE with ``input[index]`` for more than `max_chars` characters."""
+def check_length(text: str, name: str, *, max_chars: int) -> None:
+    """Raises TOO_LARGE with the text's name for more than `max_chars` characters."""
     if len(text) > max_chars:
         raise HotbedError(
             ErrorCode.TOO_LARGE,
-            f"input[{index}] has {len(text)} characters, the limit is {max_chars}.",
-            param=f"input[{index}]",
+            f"{name} has {len(text)} characters, the limit is {max_chars}.",
+            param=name,
         )
 
 
@@ -68,12 +81,13 @@ def refuse_blank(batch: RaggedBatch, lengths: Int32Array, blank: Int32Array) -> 
         return
     for i in np.flatnonzero((lengths == len(blank)) | (lengths == 0)).tolist():
         if lengths[i] == 0 or np.array_equal(batch.sequence(i), blank):
-            raise _blank_error(i)
+            raise blank_error(input_name(i))
 
 
-def _blank_error(index: int) -> HotbedError:
+def blank_error(name: str) -> HotbedError:
+    """The error for a text without a token of its own."""
     return invalid(
-        f"input[{index}] holds no text: it is empty, white space only, or made of characters that "
+        f"{name} holds no text: it is empty, white space only, or made of characters that "
         "the tokenizer drops.",
-        f"input[{index}]",
+        name,
     )

@@ -30,7 +30,13 @@ from hotbed.text.cost import measure_cost
 from hotbed.text.fast import choose_backend
 from hotbed.text.options import DEFAULT_OPTIONS, Encoded, EncodeOptions
 from hotbed.text.template import Template, find_template
-from hotbed.text.texts import check_length, checked_texts, refuse_blank, without_surrogates
+from hotbed.text.texts import (
+    check_length,
+    checked_texts,
+    input_name,
+    refuse_blank,
+    without_surrogates,
+)
 from hotbed.text.token_arrays import ragged_from_arrays
 from hotbed.text.truncation import truncate
 
@@ -144,6 +150,16 @@ class Tokenizer:
         return self._fingerprint
 
     @property
+    def max_chars(self) -> int:
+        """Longest text, in characters."""
+        return self._max_chars
+
+    @property
+    def reference(self) -> HuggingFaceBackend:
+        """Hugging Face's own, which alone knows pairs."""
+        return self._reference
+
+    @property
     def us_per_kchar(self) -> float:
         """Rough CPU microseconds for 1,000 characters of English, measured at load."""
         return self._cost.us_per_kchar
@@ -206,7 +222,7 @@ class Tokenizer:
             HotbedError: TOO_LARGE for one of more than `max_chars` characters.
         """
         for i, text in enumerate(texts):
-            check_length(text, i, max_chars=self._max_chars)
+            check_length(text, input_name(i), max_chars=self._max_chars)
         cleaned = [without_surrogates(prefix + text) for text in texts]
         return self._reference.describe(cleaned, add_special_tokens=add_special_tokens)
 
@@ -220,6 +236,10 @@ class Tokenizer:
         """
         ragged_from_arrays(arrays, vocab_size=self._vocab_size)
         return self._reference.decode(arrays, skip_special_tokens=skip_special_tokens)
+
+    def encode_bare(self, texts: list[str]) -> RaggedBatch:
+        """Ids of texts that were checked already, without special tokens around them."""
+        return self._encode(texts, add_special_tokens=False)
 
     def _tokenize(
         self, texts: list[str], options: EncodeOptions, template: Template

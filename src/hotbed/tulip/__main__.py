@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import cyclopts
 
+from hotbed.core.cache_folder import default_cache_folder
 from hotbed.core.exit_codes import EXIT_CONFIGURATION
 from hotbed.tulip.process import run_process
 from hotbed.tulip.server import EngineLoader
@@ -16,6 +17,9 @@ from hotbed.tulip.settings import TulipSettings
 
 if TYPE_CHECKING:
     from hotbed.core.step import Engine
+    from hotbed.rose.engine import RoseEngine
+
+_log = logging.getLogger("hotbed.tulip")
 
 
 def run(settings: TulipSettings, load_engine: EngineLoader | None = None) -> int:
@@ -37,7 +41,10 @@ def load_rose(settings: TulipSettings) -> Engine:
     from hotbed.checkpoint.load import load_checkpoint  # noqa: PLC0415
 
     checkpoint = load_checkpoint(
-        settings.model, revision=settings.revision, offline=settings.offline
+        settings.model,
+        revision=settings.revision,
+        offline=settings.offline,
+        task=settings.task,
     )
     # Here: the port is bound by now and health checks are answered while torch is imported, and a
     # model that is not there is found without it.
@@ -53,9 +60,13 @@ def load_rose(settings: TulipSettings) -> Engine:
         attention=AttentionSettings(settings.attention, settings.kernel_dir),
         num_threads=settings.num_threads,
         cuda=CudaSettings(
-            capture=CaptureMode(settings.capture), max_graph_bytes=settings.max_graph_mib << 20
+            capture=CaptureMode(settings.capture),
+            max_graph_bytes=settings.max_graph_mib << 20,
+            max_graph_tokens=settings.max_graph_tokens,
         ),
+        cache_folder=default_cache_folder(),
     )
+    _log.info("%s", _step_budget(settings, engine))
     if settings.warm_up:
         engine.warm_up()
     # What is loaded stays: without this every full collection walks torch's modules and the model,
@@ -63,6 +74,22 @@ def load_rose(settings: TulipSettings) -> Engine:
     gc.collect()
     gc.freeze()
     return engine
+
+
+def _step_budget(settings: TulipSettings, engine: RoseEngine) -> str:
+    """Which token budget steps have, and why."""
+    measured = engine.calibration
+    if settings.max_step_tokens:
+        return f"steps of up to {settings.max_step_tokens} tokens: max_step_tokens says so"
+    if measured is not None:
+        return (
+            f"steps of up to {measured.step_tokens} tokens: the knee measured on {measured.device} "
+            f"on {measured.date}"
+        )
+    return (
+        f"steps of up to {engine.default_step_tokens} tokens: the default of such a device; "
+        f"`hotbed doctor --calibrate {settings.model}` measures what suits this one"
+    )
 
 
 def _command(settings: Annotated[TulipSettings | None, cyclopts.Parameter(name="*")] = None) -> int:

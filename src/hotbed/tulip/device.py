@@ -13,6 +13,10 @@ from hotbed.tulip.work import Step
 
 log = logging.getLogger(__name__)
 
+_QUIET_S = 0.02
+"""Without a step for so long the engine may do what it left for later. Longer than the pause of a
+client that asks one thing after the other, so that its next request does not meet such work."""
+
 OnEnqueued = Callable[[Step, PendingStep | BaseException], None]
 
 
@@ -73,7 +77,7 @@ class DeviceThread:
             self._call(self._ended.set)
 
     def _serve(self, engine: Engine) -> None:
-        while (work := self._steps.get()) is not None:
+        while (work := self._next(engine)) is not None:
             step, on_enqueued = work
             outcome: PendingStep | BaseException
             try:
@@ -83,6 +87,24 @@ class DeviceThread:
                 outcome = error
             self._call(on_enqueued, step, outcome)
         engine.close()
+
+    def _next(self, engine: Engine) -> tuple[Step, OnEnqueued] | None:
+        """The next step; None at the end. While none comes the engine does its idle work.
+
+        A step that comes meanwhile waits for one piece of that work, never for two.
+        """
+        may_have_more = True
+        while may_have_more:
+            try:
+                return self._steps.get(timeout=_QUIET_S)
+            except queue.Empty:
+                try:
+                    may_have_more = engine.idle()
+                except Exception:
+                    # No step is at fault; if the device is gone the next one will say so.
+                    log.exception("the engine's idle work failed")
+                    may_have_more = False
+        return self._steps.get()
 
     def _call(self, function: Callable[..., object], *args: object) -> None:
         try:

@@ -10,7 +10,7 @@ import numpy as np
 
 from hotbed.core.errors import HotbedError, invalid
 from hotbed.core.model_info import ModelInfo
-from hotbed.core.output import OutputSpec
+from hotbed.core.output import OutputDtype, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.tulip.work import Answer
 from hotbed.wire import tulip_pb2 as pb
@@ -33,6 +33,10 @@ def admit(
     batch = decode_ragged(batch_message)
     _check_ids(batch, info.vocab_size)
     _check_lengths(batch, info.max_tokens)
+    if batch.pair_starts is not None and info.token_types < 2:
+        raise invalid(
+            "batch.pair_starts must be empty: the model has one token type", "batch.pair_starts"
+        )
     return batch, _explicit(decode_output(output_message), info)
 
 
@@ -89,6 +93,10 @@ def _too_long(batch: RaggedBatch, max_tokens: int) -> HotbedError:
 def _explicit(spec: OutputSpec, info: ModelInfo) -> OutputSpec:
     """The recipe with the model's defaults filled in, so that equal recipes compare equal."""
     dimensions = spec.dimensions or info.dimensions
+    if info.task == "score":
+        return _explicit_score(spec, info)
+    if spec.raw_scores:
+        raise invalid("output.raw_scores must be false: the model embeds", "output.raw_scores")
     if dimensions > info.dimensions:
         raise invalid(
             f"output.dimensions is {dimensions}, the model has 1 to {info.dimensions}",
@@ -102,3 +110,20 @@ def _explicit(spec: OutputSpec, info: ModelInfo) -> OutputSpec:
         )
     normalize = info.normalize if spec.normalize is None else spec.normalize
     return OutputSpec(dimensions, spec.dtype, normalize)
+
+
+def _explicit_score(spec: OutputSpec, info: ModelInfo) -> OutputSpec:
+    """The same for a model that scores, whose rows have one form besides raw or not."""
+    if spec.dimensions not in (0, info.dimensions):
+        raise invalid(
+            f"output.dimensions is {spec.dimensions}, the model gives {info.dimensions} scores, "
+            "always all",
+            "output.dimensions",
+        )
+    if spec.dtype is not OutputDtype.FLOAT32:
+        raise invalid(
+            f"output.dtype is {spec.dtype.value}, scores are float32 only", "output.dtype"
+        )
+    if spec.normalize:
+        raise invalid("output.normalize must not be set: the model scores", "output.normalize")
+    return OutputSpec(info.dimensions, normalize=False, raw_scores=spec.raw_scores)

@@ -72,7 +72,8 @@ class StepLoop:
         self._max_steps_in_flight = max_steps_in_flight
         self._min_ahead_tokens = min(min_ahead_tokens, limits.max_step_tokens)
         self._step_timeout_s = step_timeout_s
-        self._scheduler = Scheduler(limits)
+        self._scheduler = Scheduler(limits, isolates_nan=engine.isolates_nan)
+        metrics.watch_engine(engine.counters)
         metrics.watch_queue(lambda: self._scheduler.num_waiting_tokens)
         self._loop = asyncio.get_running_loop()
         self._in_flight: deque[Step] = deque()

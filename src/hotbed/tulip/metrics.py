@@ -5,13 +5,15 @@ Label sets are closed: nothing a client sends becomes a label.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from threading import Thread
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 
 from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.tulip.work import Answer, Step
@@ -19,6 +21,22 @@ from hotbed.tulip.work import Answer, Step
 _OK = "ok"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _TOKENS = tuple(2**i for i in range(4, 19))
+
+
+class _EngineCounters(Collector):
+    def __init__(self, counters: Callable[[], Mapping[str, int]]) -> None:
+        self._counters = counters
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        family = CounterMetricFamily(
+            "hotbed_tulip_engine",
+            "The engine's totals, on a GPU: steps that ran eagerly or replayed a CUDA graph, "
+            "captures, those of them while idle, evicted graphs.",
+            labels=("what",),
+        )
+        for name, total in self._counters().items():
+            family.add_metric((name,), total)
+        yield family
 
 
 class Metrics:
@@ -70,6 +88,10 @@ class Metrics:
     def watch_queue(self, num_waiting_tokens: Callable[[], int]) -> None:
         """Read the queue's length from here whenever the page is asked for."""
         self._queue_tokens.set_function(num_waiting_tokens)
+
+    def watch_engine(self, counters: Callable[[], Mapping[str, int]]) -> None:
+        """Read the engine's own totals from here whenever the page is asked for."""
+        self.registry.register(_EngineCounters(counters))
 
     def step_done(self, step: Step, seconds: float) -> None:
         """A step gave its result `seconds` after it began."""

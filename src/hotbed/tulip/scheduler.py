@@ -34,10 +34,16 @@ _RATE_DECAY = 0.9
 
 
 class Scheduler:
-    """Waiting items, items in steps, and answers not yet taken, under one set of limits."""
+    """Waiting items, items in steps, and answers not yet taken, under one set of limits.
 
-    def __init__(self, limits: Limits) -> None:
+    Args:
+        limits: of steps, items and the queue.
+        isolates_nan: see `hotbed.core.step.Engine.isolates_nan`.
+    """
+
+    def __init__(self, limits: Limits, *, isolates_nan: bool = True) -> None:
         self._limits = limits
+        self._isolates_nan = isolates_nan
         self._waiting: OrderedDict[Item, None] = OrderedDict()
         self._open: set[Item] = set()
         self._retries: deque[Step] = deque()
@@ -125,7 +131,8 @@ class Scheduler:
     def complete(self, step: Step, result: StepResult, now: float) -> None:
         """Take in the rows of a step; answers the items whose last rows they are.
 
-        An item with a row that is not finite is answered INTERNAL; rows that come after the item's
+        An item with a row that is not finite is answered INTERNAL, where the row may be another
+        sequence's fault only after its sequence has run alone; rows that come after the item's
         deadline are not sent.
         """
         self._end_of_step(step, now)
@@ -140,13 +147,15 @@ class Scheduler:
                 part_rows = rows[row - first_row : row - first_row + stop - start]
                 if not item.is_answered:
                     finite = result.finite[row : row + stop - start]
+                    item.first_started_at = min(item.first_started_at, started_at)
+                    item.last_started_at = started_at
                     if all_finite or bool(finite.all()):
-                        item.first_started_at = min(item.first_started_at, started_at)
-                        item.last_started_at = started_at
                         item.store(start, part_rows)
                         self._finish(item, now)
-                    else:
+                    elif self._isolates_nan or step.num_sequences == 1:
                         self._answer(item, faults.not_finite(start + int(np.argmin(finite))))
+                    else:
+                        self._store_finite(item, start, part_rows, finite)
                 row += stop - start
 
     def fail(self, step: Step, error: BaseException, now: float) -> None:
@@ -168,6 +177,17 @@ class Scheduler:
         """The answers since the last call, in the order in which they were given."""
         answers, self._answers = self._answers, []
         return answers
+
+    def _store_finite(
+        self, item: Item, start: int, rows: NDArray[Any], finite: NDArray[np.bool_]
+    ) -> None:
+        """Store the finite rows of sequences from `start` on; the others run again, each alone."""
+        for index in range(len(finite)):
+            if finite[index]:
+                item.store(start + index, rows[index : index + 1])
+            else:
+                part = Part.of(item, start + index, start + index + 1)
+                self._retries.append(Step.of([part]))
 
     def _next_retry(self) -> Step | None:
         while self._retries:

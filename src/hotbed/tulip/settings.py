@@ -14,6 +14,7 @@ from hotbed.wire.limits import MAX_MESSAGE_BYTES, Limits
 _BYTES_PER_TOKEN = 4  # int32
 _BYTES_PER_DIMENSION = 4  # float32, the widest dtype of a row
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
+_MAY_BE_ZERO = ("max_step_tokens", "min_ahead_tokens", "max_graph_tokens")
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -31,6 +32,8 @@ class TulipSettings:
     """Commit, tag or branch of a hub model."""
     offline: bool | None = None
     """Never use the network to find the model; unset: as the hub library is set."""
+    task: Literal["auto", "embed", "score"] = "auto"
+    """What the model does: embed or score (rerank, classify); auto: what its files say."""
     listen: str = "127.0.0.1:50051"
     """gRPC address: host:port or unix:/path; port 0 takes a free one."""
     device: str = "auto"
@@ -41,15 +44,17 @@ class TulipSettings:
     """Attention backend: auto (the best that works), sdpa, varlen or fa4."""
     kernel_dir: Path | None = None
     """Folder of FlashAttention 4 kernels, as python -m hotbed.rose.attention.fa4_build makes it."""
-    capture: Literal["lazy", "start", "off"] = "lazy"
-    """When CUDA graphs are captured: at the second step of a size, before the first request, or
-    never."""
+    capture: Literal["lazy", "idle", "start", "off"] = "lazy"
+    """When CUDA graphs are captured: at the second step of a size, while no step waits, the usual
+    sizes before the first request, or never."""
     max_graph_mib: int = 8192
     """Device memory that CUDA graphs may add; past it the one used longest ago goes."""
+    max_graph_tokens: int | None = None
+    """Larger steps run without a graph; unset: as calibrated (hotbed doctor), else 16384."""
     num_threads: int | None = None
     """CPU threads of one step; unset: the engine's own default."""
     max_step_tokens: int = 0
-    """Token budget of a step; 0 takes what the engine says suits model and device."""
+    """Token budget of a step; 0: as calibrated (hotbed doctor), else what suits the device."""
     max_step_sequences: int = 512
     """Most sequences in a step."""
     max_steps_in_flight: int = 2
@@ -82,7 +87,8 @@ class TulipSettings:
     def __post_init__(self) -> None:
         check_address(self.listen)
         for name in (f.name for f in fields(self) if f.name.startswith(("max_", "min_"))):
-            self._check_at_least(name, 0 if name in ("max_step_tokens", "min_ahead_tokens") else 1)
+            if getattr(self, name) is not None:
+                self._check_at_least(name, 0 if name in _MAY_BE_ZERO else 1)
         if self.num_threads is not None:
             self._check_at_least("num_threads", 1)
         self._check_at_least("step_timeout_s", 0)

@@ -47,6 +47,10 @@ class FakeEngine:
     Attributes:
         poison: token id -> error; a step that holds the token fails with it.
         non_finite: token ids; a sequence that holds one gets a row of NaN.
+        leaks_nan: the sequence before such a one gets a row of NaN too, as attention by tiles may
+            do; set it before the engine is used.
+        idle_work: pieces of work to do while idle.
+        num_idle_done: pieces that were done.
         memory_tokens: a step of more tokens fails with `OutOfMemoryError`; None: no limit.
         steps: (sequences, tokens) of the last 10,000 steps that began, failed ones included.
     """
@@ -58,6 +62,9 @@ class FakeEngine:
         self._step_s, self._token_s = step_s, token_s
         self.poison: dict[int, Exception] = {}
         self.non_finite: set[int] = set()
+        self.leaks_nan = False
+        self.idle_work = 0
+        self.num_idle_done = 0
         self.memory_tokens: int | None = None
         self.steps: deque[tuple[int, int]] = deque(maxlen=10_000)
         self.closed = False
@@ -85,6 +92,18 @@ class FakeEngine:
         call = _Call(batch, list(segments), Future())
         self._queue.put(call)
         return FakePending(call.future)
+
+    @property
+    def isolates_nan(self) -> bool:
+        return not self.leaks_nan
+
+    def idle(self) -> bool:
+        if self.num_idle_done < self.idle_work:
+            self.num_idle_done += 1
+        return self.num_idle_done < self.idle_work
+
+    def counters(self) -> dict[str, int]:
+        return {"idle": self.num_idle_done}
 
     def warm_up(self) -> None:
         """One step of one token, like the first real one."""
@@ -156,6 +175,8 @@ class FakeEngine:
         if self.non_finite:
             bad = np.isin(batch.token_ids, list(self.non_finite))
             finite = ~np.logical_or.reduceat(bad, batch.cu_seqlens[:-1])
+            if self.leaks_nan:
+                finite[:-1] &= finite[1:].copy()
             for segment, values in zip(call.segments, rows, strict=True):
                 if values.dtype.kind == "f":
                     values[~finite[segment.start : segment.stop]] = np.nan

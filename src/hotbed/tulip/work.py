@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hotbed.core.errors import HotbedError
 from hotbed.core.output import OutputSegment, OutputSpec
-from hotbed.core.ragged import RaggedBatch
+from hotbed.core.ragged import RaggedBatch, join_pair_starts
 from hotbed.core.step import StepResult
 
 
@@ -196,7 +196,13 @@ class Step:
                 row += stop - start
             segments.append(OutputSegment(segment_start, row, spec))
         token_ids = ids[0] if len(ids) == 1 else np.concatenate(ids)
-        return RaggedBatch(token_ids, cu), segments
+        return RaggedBatch(token_ids, cu, pair_starts=self._pair_starts()), segments
+
+    def _pair_starts(self) -> NDArray[np.int32] | None:
+        """Of all parts; None if no item has any, as of models without token types."""
+        if all(part.item.batch.pair_starts is None for part in self.parts()):
+            return None
+        return join_pair_starts([p.item.batch.slice(p.start, p.stop) for p in self.parts()])
 
     def check(self, result: StepResult, native_dimensions: int) -> None:
         """Raise RuntimeError unless the result has this step's shape: an engine's bug."""

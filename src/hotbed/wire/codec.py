@@ -12,18 +12,21 @@ message that is assigned. 32 rows of 1,024 float32 into a reply take 13 µs fill
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
-from hotbed.core.model_info import ModelInfo
+from hotbed.core.model_info import Activation, ModelInfo, Task
 from hotbed.core.output import OutputDtype, OutputSpec
 from hotbed.core.ragged import Int32Array, RaggedBatch
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.limits import Limits
 
+_T = TypeVar("_T")
+_TASKS: tuple[Task, ...] = get_args(Task)
+_ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 _INT32_LE = np.dtype("<i4")
 
 _DTYPE_TO_PB: dict[OutputDtype, pb.Dtype] = {
@@ -48,6 +51,8 @@ def encode_ragged(batch: RaggedBatch, into: pb.Ragged | None = None) -> pb.Ragge
     message = pb.Ragged() if into is None else into
     message.token_ids = batch.token_ids.astype(_INT32_LE, copy=False).tobytes()
     message.lengths = batch.lengths.astype(_INT32_LE, copy=False).tobytes()
+    if batch.pair_starts is not None:
+        message.pair_starts = batch.pair_starts.astype(_INT32_LE, copy=False).tobytes()
     return message
 
 
@@ -56,7 +61,8 @@ def decode_ragged(message: pb.Ragged) -> RaggedBatch:
 
     Raises:
         HotbedError: INVALID_INPUT if there is no sequence, a field is not whole int32s, a length
-            is below 1, or the lengths do not sum to the tokens.
+            is below 1, the lengths do not sum to the tokens, or a pair start lies outside its
+            sequence.
     """
     token_ids = _int32_view(message.token_ids, "batch.token_ids")
     lengths = _int32_view(message.lengths, "batch.lengths")
@@ -65,10 +71,15 @@ def decode_ragged(message: pb.Ragged) -> RaggedBatch:
     if len(lengths) == 1:  # the commonest case, without five small array operations
         if lengths[0] != len(token_ids) or len(token_ids) == 0:
             raise _bad_lengths(lengths, len(token_ids))
-        return RaggedBatch(token_ids, np.array((0, len(token_ids)), dtype=np.int32))
+        return RaggedBatch(
+            token_ids,
+            np.array((0, len(token_ids)), dtype=np.int32),
+            pair_starts=_decode_pair_starts(message.pair_starts, lengths),
+        )
     if int(lengths.min()) < 1 or int(lengths.sum(dtype=np.int64)) != len(token_ids):
         raise _bad_lengths(lengths, len(token_ids))
-    return RaggedBatch.from_lengths(token_ids, lengths)
+    pair_starts = _decode_pair_starts(message.pair_starts, lengths)
+    return RaggedBatch.from_lengths(token_ids, lengths, pair_starts)
 
 
 def encode_output(spec: OutputSpec, into: pb.Output | None = None) -> pb.Output:
@@ -77,6 +88,7 @@ def encode_output(spec: OutputSpec, into: pb.Output | None = None) -> pb.Output:
     message.dimensions = spec.dimensions
     message.dtype = _DTYPE_TO_PB[spec.dtype]
     message.normalize = _NORMALIZE_TO_PB[spec.normalize]
+    message.raw_scores = spec.raw_scores
     return message
 
 
@@ -106,7 +118,7 @@ def decode_output(message: pb.Output) -> OutputSpec:
             f"output.dimensions must divide by 8 for {dtype.value}, got {dimensions}",
             "output.dimensions",
         )
-    return OutputSpec(dimensions, dtype, _NORMALIZE_FROM_PB[message.normalize])
+    return OutputSpec(dimensions, dtype, _NORMALIZE_FROM_PB[message.normalize], message.raw_scores)
 
 
 def encode_rows(
@@ -176,6 +188,9 @@ def encode_info(info: ModelInfo, limits: Limits, version: str) -> pb.InfoReply:
             max_stream_items=limits.max_stream_items,
         ),
         version=version,
+        labels=info.labels,
+        activation=info.activation,
+        token_types=info.token_types,
     )
 
 
@@ -183,11 +198,12 @@ def decode_info(message: pb.InfoReply) -> tuple[ModelInfo, Limits]:
     """Model facts and limits a message holds.
 
     Raises:
-        HotbedError: INTERNAL if a count that must be at least 1 is 0: the server is at fault.
+        HotbedError: INTERNAL if a count that must be at least 1 is 0, or the task or activation is
+            unknown: the server is at fault.
     """
     info = ModelInfo(
         name=message.model,
-        task=message.task,
+        task=_known("task", message.task, _TASKS),
         architecture=message.architecture,
         dimensions=message.dimensions,
         max_tokens=message.max_tokens,
@@ -197,6 +213,10 @@ def decode_info(message: pb.InfoReply) -> tuple[ModelInfo, Limits]:
         dtype=message.dtype,
         device=message.device,
         fingerprint=message.fingerprint,
+        labels=tuple(message.labels),
+        # Empty and 0 are what a replica of an earlier version says.
+        activation=_known("activation", message.activation or "none", _ACTIVATIONS),
+        token_types=message.token_types or 1,
     )
     limits = Limits(
         max_step_tokens=message.limits.max_step_tokens,
@@ -216,6 +236,31 @@ def decode_info(message: pb.InfoReply) -> tuple[ModelInfo, Limits]:
         if value < 1:
             raise HotbedError(ErrorCode.INTERNAL, f"info.{name} must be at least 1, got {value}")
     return info, limits
+
+
+def _decode_pair_starts(data: bytes, lengths: Int32Array) -> Int32Array | None:
+    if not data:
+        return None
+    field = "batch.pair_starts"
+    starts = _int32_view(data, field)
+    if len(starts) != len(lengths):
+        raise invalid(f"{field} holds {len(starts)} values for {len(lengths)} sequences", field)
+    outside = (starts < 0) | (starts > lengths)
+    if bool(outside.any()):
+        index = int(np.argmax(outside))
+        raise invalid(
+            f"{field}[{index}] is {int(starts[index])}: it must be 0 to the {int(lengths[index])} "
+            "tokens of its sequence",
+            f"input[{index}]",
+        )
+    return starts
+
+
+def _known(field: str, value: str, known: tuple[_T, ...]) -> _T:
+    for name in known:
+        if name == value:
+            return name
+    raise HotbedError(ErrorCode.INTERNAL, f"info.{field} is {value!r}; known are {known}")
 
 
 def _int32_view(data: bytes, field: str) -> Int32Array:

@@ -30,22 +30,26 @@ YES: Normalize
 NO: Normalize
 
 class Ragged(_message.Message):
-    __slots__ = ("token_ids", "lengths")
+    __slots__ = ("token_ids", "lengths", "pair_starts")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    PAIR_STARTS_FIELD_NUMBER: _ClassVar[int]
     token_ids: bytes
     lengths: bytes
-    def __init__(self, token_ids: _Optional[bytes] = ..., lengths: _Optional[bytes] = ...) -> None: ...
+    pair_starts: bytes
+    def __init__(self, token_ids: _Optional[bytes] = ..., lengths: _Optional[bytes] = ..., pair_starts: _Optional[bytes] = ...) -> None: ...
 
 class Output(_message.Message):
-    __slots__ = ("dimensions", "dtype", "normalize")
+    __slots__ = ("dimensions", "dtype", "normalize", "raw_scores")
     DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     NORMALIZE_FIELD_NUMBER: _ClassVar[int]
+    RAW_SCORES_FIELD_NUMBER: _ClassVar[int]
     dimensions: int
     dtype: Dtype
     normalize: Normalize
-    def __init__(self, dimensions: _Optional[int] = ..., dtype: _Optional[_Union[Dtype, str]] = ..., normalize: _Optional[_Union[Normalize, str]] = ...) -> None: ...
+    raw_scores: bool
+    def __init__(self, dimensions: _Optional[int] = ..., dtype: _Optional[_Union[Dtype, str]] = ..., normalize: _Optional[_Union[Normalize, str]] = ..., raw_scores: _Optional[bool] = ...) -> None: ...
 
 class Timings(_message.Message):
     __slots__ = ("queue_us", "device_us", "total_us")
@@ -140,7 +144,7 @@ class InfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class InfoReply(_message.Message):
-    __slots__ = ("model", "task", "architecture", "dimensions", "max_tokens", "vocab_size", "pooling", "normalize", "dtype", "device", "fingerprint", "limits", "version")
+    __slots__ = ("model", "task", "architecture", "dimensions", "max_tokens", "vocab_size", "pooling", "normalize", "dtype", "device", "fingerprint", "limits", "version", "labels", "activation", "token_types")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
@@ -154,6 +158,9 @@ class InfoReply(_message.Message):
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATION_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_TYPES_FIELD_NUMBER: _ClassVar[int]
     model: str
     task: str
     architecture: str
@@ -167,7 +174,10 @@ class InfoReply(_message.Message):
     fingerprint: str
     limits: Limits
     version: str
-    def __init__(self, model: _Optional[str] = ..., task: _Optional[str] = ..., architecture: _Optional[str] = ..., dimensions: _Optional[int] = ..., max_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., pooling: _Optional[str] = ..., normalize: _Optional[bool] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., fingerprint: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., version: _Optional[str] = ...) -> None: ...
+    labels: _containers.RepeatedScalarFieldContainer[str]
+    activation: str
+    token_types: int
+    def __init__(self, model: _Optional[str] = ..., task: _Optional[str] = ..., architecture: _Optional[str] = ..., dimensions: _Optional[int] = ..., max_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., pooling: _Optional[str] = ..., normalize: _Optional[bool] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., fingerprint: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., version: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., activation: _Optional[str] = ..., token_types: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_step_tokens", "max_step_sequences", "max_queue_tokens", "max_item_sequences", "max_item_tokens", "max_stream_items")

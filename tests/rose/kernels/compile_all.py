@@ -21,7 +21,7 @@ from triton.runtime.jit import JITFunction, mangle_type
 
 from hotbed.rose.kernels import launchers
 
-_OPTIONS = ("num_warps", "launch_pdl")
+_OPTIONS = ("num_warps", "launch_pdl", "num_stages")
 _INSTRUCTION = re.compile(r"(?:ld|st)\.global[.\w]*|griddepcontrol\.\w+")
 _PTXAS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
 
@@ -30,7 +30,7 @@ reports: list[dict[str, Any]] = []
 
 def compile_instead(self: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     """Stands for JITFunction.run."""
-    options = {name: kwargs.pop(name) for name in _OPTIONS}
+    options = {name: kwargs.pop(name) for name in _OPTIONS if name in kwargs}
     bound = dict(zip((p.name for p in self.params), args, strict=False)) | kwargs
     signature, constants, attributes = {}, {}, {}
     for index, parameter in enumerate(self.params):
@@ -96,6 +96,10 @@ def main() -> None:
         pdl=True,
     )
     cu_seqlens = torch.zeros(10, dtype=torch.int32)
+    for rows in (few, 320):
+        launchers.short_attention(
+            bf16(rows, 32 * 128), cu_seqlens, num_heads=16, num_kv_heads=8, scale=1.0, pdl=True
+        )
     launchers.pool(bf16(many, 1024), cu_seqlens, pooling="mean", normalize=True, pdl=True)
     launchers.pool(bf16(many, 1024), cu_seqlens, pooling="last", normalize=True, pdl=True)
     print(json.dumps(reports))

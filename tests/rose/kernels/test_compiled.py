@@ -25,6 +25,7 @@ WEIGHT_LOADS = {
     "_swiglu_kernel": False,
     "_bias_gelu_kernel": True,
     "_qk_norm_rope_kernel": True,
+    "_short_attention_kernel": True,
     "_partial_sums_kernel": False,
     "_finish_kernel": False,
 }

@@ -178,3 +178,32 @@ def test_bytes_moved() -> None:
     assert cls == 4 * 100 * 2 + 2 * 4 * 100 * 4
     mean = kernel.bytes_moved(512, 4, 100, pooling="mean", normalize=False)
     assert mean == 512 * 100 * 2 + 2 * (8 + 4) * 100 * 4 + 4 * 100 * 4
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_writes_where_it_is_told_and_nothing_else(randoms: Randoms, normalize: bool) -> None:
+    lengths = [3, 0, 140]
+    x = _states(randoms, lengths, 200)
+    cu_seqlens = _offsets(lengths, x.device, NUM_PAD_ROWS)
+    rows = torch.full((5, 200), -7.0, device=x.device)
+    flags = torch.full((16,), 9, dtype=torch.uint8, device=x.device)
+    out = (rows[1:4], flags[:3])
+    got = kernel.pool(x, cu_seqlens, pooling="mean", normalize=normalize, out=out)
+    assert got[1].data_ptr() == out[0].data_ptr()
+    _assert_equal(got, kernel.reference(x, cu_seqlens, pooling="mean", normalize=normalize))
+    assert rows[[0, 4]].eq(-7).all()
+    assert flags[3:].eq(9).all()
+
+
+def test_a_place_of_the_wrong_form_is_refused(randoms: Randoms) -> None:
+    x = randoms.normal(8, 200)
+    cu_seqlens = _offsets([8], x.device, 0)
+    for rows, flags in [
+        (torch.empty(2, 200), torch.empty(1, dtype=torch.uint8)),
+        (torch.empty(1, 200), torch.empty(1)),
+        (torch.empty(1, 200, dtype=torch.bfloat16), torch.empty(1, dtype=torch.uint8)),
+        (torch.empty(1, 400)[:, ::2], torch.empty(1, dtype=torch.uint8)),
+    ]:
+        out = (rows.to(x.device), flags.to(x.device))
+        with pytest.raises(ValueError, match="out"):
+            kernel.pool(x, cu_seqlens, pooling="mean", normalize=True, out=out)

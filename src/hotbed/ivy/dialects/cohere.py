@@ -151,7 +151,8 @@ class CohereRoutes:
         call.parsed(self._metrics)
 
         async def run(dtype: OutputDtype) -> EmbedResult:
-            return await model.pipeline.run(_request(fields, texts, dtype), call.deadline)
+            request = _request(fields, texts, dtype, auto_truncate=self._settings.auto_truncate)
+            return await model.pipeline.run(request, call.deadline)
 
         results = dict(zip(dtypes, await map_bounded(run, dtypes, limit=len(dtypes)), strict=True))
         call.computed()
@@ -199,7 +200,9 @@ def _texts(fields: CohereEmbedBody, *, max_inputs: int) -> list[str]:
     return texts
 
 
-def _request(fields: CohereEmbedBody, texts: list[str], dtype: OutputDtype) -> EmbedRequest:
+def _request(
+    fields: CohereEmbedBody, texts: list[str], dtype: OutputDtype, *, auto_truncate: bool
+) -> EmbedRequest:
     if fields.output_dimension is not None and fields.output_dimension < 1:
         raise invalid("output_dimension must be an integer of at least 1.", "output_dimension")
     return EmbedRequest(
@@ -208,7 +211,7 @@ def _request(fields: CohereEmbedBody, texts: list[str], dtype: OutputDtype) -> E
         is_single=False,
         spec=OutputSpec(dimensions=fields.output_dimension or 0, dtype=dtype),
         input_type=None if fields.input_type is None else _INPUT_TYPES[fields.input_type],
-        truncate=fields.truncate in ("START", "END"),
+        truncate=auto_truncate if fields.truncate is None else fields.truncate != "NONE",
         truncation_side="left" if fields.truncate == "START" else "right",
         max_tokens=fields.max_tokens,
         names=_NAMES if fields.inputs is None else {**_NAMES, "input": "inputs"},

@@ -181,7 +181,10 @@ class EmbeddingsRoute:
         fields = _read(call.body)
         model = self._models.find(fields.model)
         request, encoding, is_perplexity = to_request(
-            fields, is_pplx_model=model.quantizer == "pplx", max_inputs=self._settings.max_inputs
+            fields,
+            is_pplx_model=model.quantizer == "pplx",
+            max_inputs=self._settings.max_inputs,
+            auto_truncate=self._settings.auto_truncate,
         )
         call.parsed(self._metrics)
         result = await model.pipeline.run(request, call.deadline)
@@ -207,7 +210,7 @@ class EmbeddingsRoute:
 
 
 def to_request(
-    fields: EmbeddingsBody, *, is_pplx_model: bool, max_inputs: int
+    fields: EmbeddingsBody, *, is_pplx_model: bool, max_inputs: int, auto_truncate: bool = False
 ) -> tuple[EmbedRequest, Encoding, bool]:
     """(the internal request, how rows are written, whether it speaks Perplexity's dialect).
 
@@ -236,7 +239,8 @@ def to_request(
                 raise invalid(
                     f"{name} puts a prompt before texts; it can't be used with token ids.", name
                 )
-    truncate, max_tokens, names = bool(fields.truncate), None, _NO_NAMES
+    truncate = auto_truncate if fields.truncate is None else fields.truncate
+    max_tokens, names = None, _NO_NAMES
     if fields.truncate_prompt_tokens is not None:
         if fields.truncate is not None:
             raise invalid(

@@ -189,7 +189,7 @@ class TeiRoutes:
             max_input_length=service.model.expected.max_tokens,
             max_batch_tokens=None if info is None else service.pool.chunk_size()[0],
             max_client_batch_size=settings.max_inputs,
-            auto_truncate=False,
+            auto_truncate=settings.auto_truncate,
             tokenization_workers=settings.tokenizer_threads,
             version=__version__,
         )
@@ -217,7 +217,7 @@ class TeiRoutes:
                 normalize=True if fields.normalize is None else fields.normalize,
             ),
             prompt_name=fields.prompt_name,
-            truncate=bool(fields.truncate),
+            truncate=self._truncates(fields.truncate),
             truncation_side=side_of(fields.truncation_direction),
             names=_NAMES,
         )
@@ -242,7 +242,7 @@ class TeiRoutes:
             is_single=False,
             spec=OutputSpec(normalize=True),
             prompt_name=how.prompt_name,
-            truncate=bool(how.truncate),
+            truncate=self._truncates(how.truncate),
             truncation_side=side_of(how.truncation_direction),
             names={"input": "inputs.sentences"},
         )
@@ -260,6 +260,9 @@ class TeiRoutes:
         scores = rows[:-1] @ rows[-1]
         body = orjson.dumps(scores, option=orjson.OPT_SERIALIZE_NUMPY)
         return finish(call, result, body, self._metrics)
+
+    def _truncates(self, asked: bool | None) -> bool:
+        return self._settings.auto_truncate if asked is None else asked
 
     async def decode(self, call: Call) -> Reply:
         fields = _read_decode(call.body)

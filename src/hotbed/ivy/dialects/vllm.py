@@ -126,6 +126,8 @@ class VllmRoutes:
             raise invalid("dimensions must be an integer of at least 1.", "dimensions")
         encoding = fields.encoding_format or "float"
         truncate, max_tokens = truncation(fields.truncate_prompt_tokens)
+        if fields.truncate_prompt_tokens is None:
+            truncate = self._settings.auto_truncate
         request = EmbedRequest(
             texts=texts,
             token_arrays=token_arrays,

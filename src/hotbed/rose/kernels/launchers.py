@@ -7,6 +7,7 @@ from hotbed.rose.kernels.layer_norm import layer_norm
 from hotbed.rose.kernels.pool import pool
 from hotbed.rose.kernels.qk_norm_rope import check_head_dim, qk_norm_rope_
 from hotbed.rose.kernels.rms_norm import add_rms_norm, rms_norm
+from hotbed.rose.kernels.short_attention import short_attention
 from hotbed.rose.kernels.swiglu import swiglu
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "pool",
     "qk_norm_rope_",
     "rms_norm",
+    "short_attention",
     "swiglu",
 ]

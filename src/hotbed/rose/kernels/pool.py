@@ -157,6 +157,7 @@ def pool(
     *,
     pooling: Pooling,
     normalize: bool,
+    out: tuple[Tensor, Tensor] | None = None,
     pdl: bool | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Token states x [T, D] to rows, one for each slot but the last, which holds the pad rows.
@@ -166,6 +167,8 @@ def pool(
         cu_seqlens: int32 [slots + 1], at least two slots.
         pooling: which.
         normalize: whether the default form is the normalised row.
+        out: where the default form and the flags go, contiguous, in the shapes below; None makes
+            them.
         pdl: None takes the device's default.
 
     Returns:
@@ -199,9 +202,16 @@ def pool(
             num_warps=_CHUNK_WARPS,
             launch_pdl=pdl,
         )
-    pooled = x.new_empty(num_slots - 1, width, dtype=torch.float32)
-    default_form = torch.empty_like(pooled) if normalize else pooled
-    finite = x.new_empty(num_slots - 1, dtype=torch.uint8)
+    if out is None:
+        default_form = x.new_empty(num_slots - 1, width, dtype=torch.float32)
+        finite = x.new_empty(num_slots - 1, dtype=torch.uint8)
+    else:
+        default_form, finite = out
+        check_matrix("out[0]", default_form)
+        check_vector("out[1]", finite, num_slots - 1, torch.uint8)
+        if default_form.shape != (num_slots - 1, width) or default_form.dtype != torch.float32:
+            raise ValueError(f"out[0] must be float32 [{num_slots - 1}, {width}]")
+    pooled = torch.empty_like(default_form) if normalize else default_form
     block = triton.next_power_of_2(width)
     _finish_kernel[(num_slots - 1,)](
         x,

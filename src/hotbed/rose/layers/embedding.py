@@ -14,7 +14,7 @@ class NormedEmbedding:
 
     Args:
         word: [vocabulary, D].
-        position: [positions, D], the segment's row added.
+        position: [positions, D] with the segment's row added; with two segments [2 positions, D].
         norm_weight: [D].
         norm_bias: [D].
         eps: of the norm.

@@ -24,11 +24,29 @@ class PooledRows(NamedTuple):
         pooled: fp32 [S, D]; zeros for a slot without tokens.
         default_form: fp32 [S, D], as a request without wishes gets them; may be `pooled` itself.
         finite: uint8 [S], 1 where all of a pooled row is finite.
+        packed: int32 [header + S D], the memory of `finite`, then of `default_form`, so that one
+            copy takes both; see `packed_header`.
     """
 
     pooled: Tensor
     default_form: Tensor
     finite: Tensor
+    packed: Tensor
+
+
+def packed_header(num_slots: int) -> int:
+    """Elements of `PooledRows.packed` before the rows: the flags, to a multiple of 16 bytes, which
+    keeps the rows' address aligned for the kernel.
+    """
+    return -(-num_slots // 16) * 4
+
+
+def empty_rows(num_slots: int, width: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """(packed, default_form, finite) of `PooledRows`, not written to yet."""
+    header = packed_header(num_slots)
+    packed = torch.empty(header + num_slots * width, dtype=torch.int32, device=device)
+    finite = packed[:header].view(torch.uint8)[:num_slots]
+    return packed, packed[header:].view(torch.float32).view(num_slots, width), finite
 
 
 def pool(x_TD: Tensor, batch: PackedBatch, pooling: Pooling) -> Tensor:
@@ -54,4 +72,13 @@ def pool_rows(x_TD: Tensor, batch: PackedBatch, pooling: Pooling, *, normalize: 
     """
     kernels = kernels_for(x_TD)
     assert kernels is not None, "pool_rows was called for states on a CPU: a bug in the engine"
-    return PooledRows(*kernels.pool(x_TD, batch.cu_seqlens, pooling=pooling, normalize=normalize))
+    num_slots = len(batch.cu_seqlens) - 2
+    packed, default_form, finite = empty_rows(num_slots, x_TD.shape[1], x_TD.device)
+    pooled, _, _ = kernels.pool(
+        x_TD,
+        batch.cu_seqlens,
+        pooling=pooling,
+        normalize=normalize,
+        out=(default_form, finite),
+    )
+    return PooledRows(pooled, default_form, finite, packed)

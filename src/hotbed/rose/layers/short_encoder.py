@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hotbed.core.cache_folder import default_cache_folder
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.attention.backend import AttentionSpec
 from hotbed.rose.batch import PackedBatch, pack
-from hotbed.rose.kernels.cpu.build import CannotCompileError, default_cache_folder
+from hotbed.rose.kernels.cpu.build import CannotCompileError
 from hotbed.rose.kernels.cpu.encoder import (
     MAX_ROWS,
     MAX_WIDTH,

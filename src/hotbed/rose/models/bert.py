@@ -1,6 +1,6 @@
 """BERT: a bidirectional encoder with learned positions and post-layer norms.
 
-    h = LayerNorm(word + position + segment 0)
+    h = LayerNorm(word + position + segment)
     for each layer:  h = LayerNorm(h + attention(h));  h = LayerNorm(h + W2 gelu(W1 h))
 
 Source: Devlin et al. 2018, arXiv 1810.04805. Legend: T tokens, D hidden, F mlp dim.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import cast
 
+import torch
 from torch import Tensor
 
 from hotbed.checkpoint.records import BertConfig
@@ -43,6 +44,11 @@ def attention_spec(config: BertConfig) -> AttentionSpec:
     return AttentionSpec(
         num_heads=heads, num_kv_heads=heads, head_dim=config.head_dim, causal=False
     )
+
+
+def pair_offset(config: BertConfig) -> int:
+    """Rows of the position table for one segment; 0 if the model knows one segment only."""
+    return config.max_position_embeddings if config.type_vocab_size > 1 else 0
 
 
 def weight_map(config: BertConfig) -> WeightMap:
@@ -132,8 +138,8 @@ class Bert:
         norm_weight, norm_bias = _pair(weights, "embedding_norm")
         self._embedding = NormedEmbedding(
             self._word,
-            # One text a sequence, so every token is in segment 0: its row joins the positions'.
-            weights["position"] + weights["segment"][0],
+            # The segment's row joins the positions': a table for first texts, then one for second.
+            torch.cat([weights["position"] + row for row in weights["segment"][:2]]),
             norm_weight=norm_weight,
             norm_bias=norm_bias,
             eps=config.layer_norm_eps,

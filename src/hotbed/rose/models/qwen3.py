@@ -24,6 +24,7 @@ from hotbed.rose.layers.linear import Linear
 from hotbed.rose.layers.mlp import SwiGluMlp
 from hotbed.rose.layers.norm import RMSNorm
 from hotbed.rose.layers.rotary import Rotary, Rotation
+from hotbed.rose.layers.small_decoder import SmallLayer, small_decoder
 from hotbed.rose.weights import Parameter, WeightMap, linear
 
 _UNUSED = (r"lm_head\.weight", r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
@@ -115,15 +116,32 @@ class Qwen3:
             for i in range(config.num_hidden_layers)
         ]
         self._final_norm = RMSNorm(weights["final_norm"], eps=config.rms_norm_eps)
+        self._small = small_decoder(
+            [_small_layer(weights, f"layers.{i}") for i in range(config.num_hidden_layers)],
+            weights["final_norm"],
+            self._spec,
+            eps=config.rms_norm_eps,
+        )
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Packed tokens to states [T, D]."""
-        plan = self._backend.plan(batch, self._spec)
         rotary = self._rotary.at(batch.positions)
+        if self._small is not None and self._small.takes(batch):
+            return self._final_norm(self._small(batch, self._word, rotary))
+        plan = self._backend.plan(batch, self._spec)
         x_TD = F.embedding(batch.token_ids, self._word)
         for layer in self._layers:
             x_TD = layer(x_TD, plan, rotary)
         return self._final_norm(x_TD)
+
+
+def _small_layer(weights: dict[str, Tensor], name: str) -> SmallLayer:
+    linears = {part: weights[f"{name}.{part}.weight"] for part in ("qkv", "out", "gate_up", "down")}
+    norms = {
+        part: weights[f"{name}.{part}"]
+        for part in ("attention_norm", "mlp_norm", "q_norm", "k_norm")
+    }
+    return SmallLayer(**linears, **norms)
 
 
 def build(config: object, weights: dict[str, Tensor], backend: AttentionBackend) -> Qwen3:

@@ -10,11 +10,7 @@ from pathlib import Path
 import pytest
 
 from hotbed.rose.kernels.cpu import build
-from hotbed.rose.kernels.cpu.build import (
-    CannotCompileError,
-    compile_library,
-    default_cache_folder,
-)
+from hotbed.rose.kernels.cpu.build import CannotCompileError, compile_library
 from hotbed.rose.kernels.cpu.encoder import SOURCE
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -60,13 +56,6 @@ def test_a_cache_that_cannot_be_written_is_said(source: Path, tmp_path: Path) ->
     (tmp_path / "file").touch()
     with pytest.raises(CannotCompileError, match="cache folder"):
         compile_library(source, tmp_path / "file" / "cache")
-
-
-def test_the_cache_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_cache_folder() == tmp_path / "hotbed"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # which the specification says to ignore
-    assert default_cache_folder() == Path.home() / ".cache" / "hotbed"
 
 
 def test_the_kernel_compiles_without_a_warning(

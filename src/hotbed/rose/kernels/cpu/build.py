@@ -24,15 +24,6 @@ class CannotCompileError(Exception):
     """There is no library; the message says why, for a log."""
 
 
-def default_cache_folder() -> Path:
-    """``hotbed`` in the user's cache folder, as the XDG base directory specification has it.
-
-    Read here and not in a settings record: it is the user's convention for all programs.
-    """
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "hotbed"
-
-
 def compile_library(source: Path, folder: Path) -> Path:
     """The library made from `source`, in `folder`; it appears whole or not at all.
 

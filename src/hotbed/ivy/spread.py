@@ -1,0 +1,118 @@
+"""A batch over the replicas: cut into chunks, each to a replica, rows in the batch's order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from hotbed.core.errors import ErrorCode, HotbedError
+from hotbed.core.output import OutputSpec
+from hotbed.core.ragged import RaggedBatch
+from hotbed.ivy.bounded import map_bounded
+from hotbed.ivy.chunks import Chunk, ChunkCalls, ChunkRows
+from hotbed.ivy.pool import ReplicaPool
+from hotbed.text.split import split
+from hotbed.wire.errors import RETRY_AFTER_S
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadRows:
+    """What the replicas gave.
+
+    Attributes:
+        rows: arrays [n, row width], n in all the number of sequences; read-only.
+        fingerprint: of the model that made them all.
+        queue_us: longest wait of a chunk in a replica's queue.
+        device_us: device time of all chunks together.
+        step_us: of the chunk that took longest.
+    """
+
+    rows: list[NDArray[Any]]
+    fingerprint: str
+    queue_us: int
+    device_us: int
+    step_us: int
+
+    @property
+    def num_chunks(self) -> int:
+        return len(self.rows)
+
+
+async def spread(
+    pool: ReplicaPool,
+    batch: RaggedBatch,
+    spec: OutputSpec,
+    *,
+    row_width: int,
+    deadline: float,
+    max_chunks_per_replica: int,
+) -> SpreadRows:
+    """Rows of the batch's sequences.
+
+    Args:
+        pool: of replicas whose info is known.
+        batch: at least one sequence.
+        spec: what the rows shall be.
+        row_width: elements in a row of that spec.
+        deadline: event loop time.
+        max_chunks_per_replica: in flight at a time, for each replica that is up.
+
+    Raises:
+        HotbedError: what the replicas say, naming sequences as ``input[i]``; UNAVAILABLE if they
+            changed to another model on the way.
+    """
+    calls = ChunkCalls(pool, spec, row_width=row_width, deadline=deadline)
+    limit = max_chunks_per_replica * max(1, pool.num_up)
+    answers = await map_bounded(calls.embed, _cut(batch, pool), limit=limit)
+    if len(answers) == 1:  # the commonest case
+        answer = answers[0]
+        assert len(answer.rows) == batch.num_sequences, "rows and inputs differ in number: a bug"
+        device_us = answer.device_us
+        return SpreadRows([answer.rows], answer.fingerprint, answer.queue_us, device_us, device_us)
+    num_rows = sum(len(answer.rows) for answer in answers)
+    assert num_rows == batch.num_sequences, "rows and inputs differ in number: this is a bug"
+    return SpreadRows(
+        rows=[answer.rows for answer in answers],
+        fingerprint=_common_fingerprint(answers),
+        queue_us=max(answer.queue_us for answer in answers),
+        device_us=sum(answer.device_us for answer in answers),
+        step_us=max(answer.device_us for answer in answers),
+    )
+
+
+def check_request_tokens(
+    num_tokens: int, limit: int, field: str, *, whose: str = "max_request_tokens"
+) -> None:
+    """Raises TOO_LARGE past a limit on a request, by default the gateway's."""
+    if num_tokens > limit:
+        raise HotbedError(
+            ErrorCode.TOO_LARGE,
+            f"The inputs have {num_tokens} tokens together; the limit is {limit} a request "
+            f"({whose}).",
+            param=field,
+        )
+
+
+def _cut(batch: RaggedBatch, pool: ReplicaPool) -> list[Chunk]:
+    if batch.num_sequences == 1:
+        return [Chunk(0, batch)]
+    max_tokens, max_sequences = pool.chunk_size()
+    spans = split(batch.lengths, max_tokens=max_tokens, max_sequences=max_sequences)
+    if len(spans) == 1:
+        return [Chunk(0, batch)]
+    return [Chunk(start, batch.slice(start, stop)) for start, stop in spans]
+
+
+def _common_fingerprint(answers: list[ChunkRows]) -> str:
+    """The fingerprint all chunks of a request share."""
+    fingerprints = {answer.fingerprint for answer in answers}
+    if len(fingerprints) > 1:
+        raise HotbedError(
+            ErrorCode.UNAVAILABLE,
+            "The replicas changed to another model while this request ran, and rows of two models "
+            "are not mixed. Send it again.",
+            retry_after_s=RETRY_AFTER_S,
+        )
+    return fingerprints.pop()

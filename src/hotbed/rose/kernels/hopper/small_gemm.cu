@@ -1,0 +1,476 @@
+// Linear layers of a step of few tokens: the weights stream through once, what follows is fused.
+//
+//     D[f, t] = sum_k W[f, k] X[t, k]        W [N, K] and X [T, K] in BF16, D in fp32
+//
+// The operands are swapped: 64 output features are the 64 rows of a wgmma, the step's tokens its
+// columns, so that no tensor work goes to waste below 64 tokens' multiples and each weight byte is
+// read by one block only. A block takes FT features and, in a cluster of SPLIT blocks, its share of
+// K; the shares are added through distributed shared memory in a fixed order, each block for its
+// share of the tokens, and the epilogue runs there:
+//
+//   QKV       scale by 1 / rms of the token (the norm's weight is already in X), norm q and k per
+//             head, rotate them                         (FT = head dim = 128)
+//   SWIGLU    the same scale, silu(gate) up             (FT = 64 of gate and 64 of up)
+//   RESIDUAL  add to the residual stream; also give it times the next norm's weight, and the sums
+//             of squares that the next layers' scale is made of
+//
+// With programmatic dependent launch the first stages of weights are on their way before the kernel
+// waits for the one before it.
+//
+// Defined by the launcher (small_gemm.py): TOK tokens a block, FT, SPLIT, STAGES, EPILOGUE, PARTS of a
+// token's sum of squares, and the wgmma of TOK columns.
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define QKV 0
+#define SWIGLU 1
+#define RESIDUAL 2
+
+#define WARPGROUPS (FT / 64)
+#define WARPS (4 * WARPGROUPS)
+#define THREADS (128 * WARPGROUPS + 32)
+#define TILE_BYTES 8192  // 64 rows of 64 BF16
+#define W_BYTES (WARPGROUPS * TILE_BYTES)
+#define X_BYTES (TOK * 128)
+#define STAGE_BYTES (W_BYTES + X_BYTES)
+#define OWN_TOKENS (TOK / SPLIT)
+// The epilogue: FT / 4 lanes a token, all warps' tokens in rounds.
+#define TOKEN_LANES (FT / 4)
+#define TOKENS_A_ROUND (WARPS * 32 / TOKEN_LANES)
+#define ROUNDS ((OWN_TOKENS + TOKENS_A_ROUND - 1) / TOKENS_A_ROUND)
+// Rows of the exchange buffer: 4 floats more than features, so that a warp's stores of a wgmma
+// fragment (8 features of 4 pairs of tokens) hit 32 banks.
+#define ROW (FT + 4)
+
+struct alignas(64) TensorMap {
+  u64 opaque[16];
+};
+
+struct Args {
+  u64 out;           // BF16: qkv [T, N]; activated [T, N / 2]; residual stream [T, N], read too
+  u64 scaled;        // RESIDUAL: BF16 [T, N], the stream times the next norm's weight
+  u64 squares_in;    // fp32 [T, parts], sums of squares of the residual stream
+  u64 squares_out;   // RESIDUAL: the same, one of N / 64 parts a block column
+  u64 norm_weight;   // RESIDUAL: BF16 [N], of the next norm
+  u64 q_weight;      // QKV: BF16 [head dim], and so is k_weight
+  u64 k_weight;
+  u64 cos;           // QKV: fp32 [positions, head dim / 2], and so is sin
+  u64 sin;
+  u64 positions;     // QKV: int32 [T]
+  float eps;         // of the norm whose scale is applied here
+  float head_eps;    // of q's and k's norm
+  float inverse_width;  // 1 / width of the residual stream
+  int k_steps;       // of 64, a block
+  int row_stride;    // of out, in elements
+  int second_row;    // SWIGLU: first row of up in W
+  int num_heads;     // QKV: of q
+  int num_rotated;   // QKV: of q and k
+};
+
+__device__ __forceinline__ u32 shared_address(const void* p) {
+  return (u32)__cvta_generic_to_shared(p);
+}
+
+__device__ __forceinline__ void barrier_init(u32 barrier, u32 count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
+}
+
+__device__ __forceinline__ void barrier_expect(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+__device__ __forceinline__ void load_tile(u32 to, const TensorMap* map, int k, int row,
+                                          u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(map), "r"(k), "r"(row), "r"(barrier)
+      : "memory");
+}
+
+
+__device__ __forceinline__ void load_weights(u32 to, const TensorMap* map, int k,
+                                             const int (&rows)[2], u32 barrier) {
+  for (int half = 0; half < WARPGROUPS; ++half)
+    load_tile(to + half * TILE_BYTES, map, k, rows[half], barrier);
+}
+
+__device__ __forceinline__ void wait_for_predecessor() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+__device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_arrive() {
+#if SPLIT > 1
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void cluster_wait() {
+#if SPLIT > 1
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// K-major tile of 64 BF16 a row in the 128-byte swizzle: 8 rows are 1,024 bytes.
+__device__ __forceinline__ u64 descriptor(u32 address) {
+  return (u64)((address & 0x3FFFF) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
+}
+
+__device__ __forceinline__ float2 unpack(u32 pair) {
+  return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u));
+}
+
+__device__ __forceinline__ u32 pack(float low, float high) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+__device__ __forceinline__ void unpack4(uint2 pairs, float (&values)[4]) {
+  const float2 low = unpack(pairs.x), high = unpack(pairs.y);
+  values[0] = low.x, values[1] = low.y, values[2] = high.x, values[3] = high.y;
+}
+
+// Over the lanes of one token.
+__device__ __forceinline__ float token_sum(float value) {
+#pragma unroll
+  for (int step = TOKEN_LANES / 2; step; step /= 2)
+    value += __shfl_xor_sync(0xFFFFFFFFu, value, step);
+  return value;
+}
+
+// The i-th token of the lanes whose first is `first` of this block's.
+__device__ __forceinline__ int own_token(int rank, int first, int i) {
+  return rank * OWN_TOKENS + first + i * TOKENS_A_ROUND;
+}
+
+__device__ __forceinline__ bool has_token(int first, int i) {
+  return OWN_TOKENS % TOKENS_A_ROUND == 0 || first + i * TOKENS_A_ROUND < OWN_TOKENS;
+}
+
+// Four neighbouring features of each of a warp's tokens, summed over the cluster: a lane has 4 of FT,
+// so that FT / 4 lanes make a token. A block begins with its own part and goes on with its
+// neighbour's, so that no multiprocessor is asked by all others at once; the order, and with it the
+// rounding, depends on the token alone.
+__device__ __forceinline__ void gather(float (&sum)[ROUNDS][4], u32 base, int rank, int first) {
+  float part[SPLIT][ROUNDS][4];
+#pragma unroll
+  for (int source = 0; source < SPLIT; ++source) {
+    u32 from = base;
+#if SPLIT > 1
+    asm("mapa.shared::cluster.u32 %0, %1, %2;"
+        : "=r"(from)
+        : "r"(base), "r"((rank + source) % SPLIT));
+#endif
+#pragma unroll
+    for (int i = 0; i < ROUNDS; ++i) {
+      if (!has_token(first, i)) break;
+      const u32 at = from + 4 * (own_token(rank, first, i) * ROW + 4 * (threadIdx.x % TOKEN_LANES));
+      float(&to)[4] = part[source][i];
+#if SPLIT > 1
+      asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+#else
+      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+#endif
+                   : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+                   : "r"(at));
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < ROUNDS; ++i)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      sum[i][j] = part[0][i][j];
+#pragma unroll
+      for (int source = 1; source < SPLIT; ++source) sum[i][j] += part[source][i][j];
+    }
+}
+
+// What a thread's epilogue reads of global memory; fetched before the products, not after them.
+struct Fetched {
+#if EPILOGUE == RESIDUAL
+  float norm_weight[4];
+  uint2 stream[ROUNDS];
+#else
+  float scale[ROUNDS];  // 1 / rms of the token
+#endif
+#if EPILOGUE == QKV
+  float head_weight[4];
+  float4 cos[ROUNDS], sin[ROUNDS];
+#endif
+};
+
+__device__ __forceinline__ long stream_index(const Args& args, int token, int tile) {
+  return ((long)token * args.row_stride + tile * 64) / 4 + threadIdx.x % TOKEN_LANES;
+}
+
+// Weights of the model and inputs of the step: there before the kernel in front has ended.
+__device__ __forceinline__ void fetch_constants(const Args& args, Fetched& fetched, int tile,
+                                                int rank, int first, int first_token) {
+#if EPILOGUE == RESIDUAL
+  const int lane = threadIdx.x % TOKEN_LANES;
+  unpack4(((const uint2*)args.norm_weight)[tile * 16 + lane], fetched.norm_weight);
+#elif EPILOGUE == QKV
+  const int lane = threadIdx.x % TOKEN_LANES;
+  const u64 weight = tile < args.num_heads ? args.q_weight : args.k_weight;
+  unpack4(((const uint2*)weight)[lane], fetched.head_weight);
+#pragma unroll
+  for (int i = 0; i < ROUNDS; ++i) {
+    if (!has_token(first, i)) break;
+    const long position = ((const int*)args.positions)[first_token + own_token(rank, first, i)];
+    fetched.cos[i] = ((const float4*)args.cos)[position * 16 + lane % 16];
+    fetched.sin[i] = ((const float4*)args.sin)[position * 16 + lane % 16];
+  }
+#endif
+}
+
+// What the kernels in front wrote.
+__device__ __forceinline__ void fetch_written(const Args& args, Fetched& fetched, int tile,
+                                              int rank, int first, int first_token) {
+#pragma unroll
+  for (int i = 0; i < ROUNDS; ++i) {
+    if (!has_token(first, i)) break;
+    const int token = first_token + own_token(rank, first, i);
+#if EPILOGUE == RESIDUAL
+    fetched.stream[i] = ((const uint2*)args.out)[stream_index(args, token, tile)];
+#else
+    const float* squares = (const float*)args.squares_in + (long)token * PARTS;
+    float sum = 0.f;
+#pragma unroll
+    for (int step = 0; step < PARTS; step += TOKEN_LANES) {
+      const int part = step + threadIdx.x % TOKEN_LANES;
+      if (part < PARTS) sum += squares[part];
+    }
+    fetched.scale[i] = sum;
+#endif
+  }
+#if EPILOGUE != RESIDUAL
+#pragma unroll
+  for (int i = 0; i < ROUNDS; ++i)
+    fetched.scale[i] = rsqrtf(token_sum(fetched.scale[i]) * args.inverse_width + args.eps);
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    small_gemm(const __grid_constant__ TensorMap w_map, const __grid_constant__ TensorMap x_map,
+               const __grid_constant__ Args args) {
+  extern __shared__ unsigned char memory[];
+  __shared__ alignas(8) u64 barriers[2 * STAGES];
+  const u32 base = (shared_address(memory) + 1023u) & ~1023u;
+  const u32 full = shared_address(barriers), empty = full + 8 * STAGES;
+  const int warp = threadIdx.x / 32;
+  const int tile = blockIdx.x / SPLIT, rank = blockIdx.x % SPLIT, first_token = blockIdx.y * TOK;
+  const int k_steps = args.k_steps;
+  const int first = threadIdx.x / TOKEN_LANES;
+  Fetched fetched;
+
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < STAGES; ++stage) {
+      barrier_init(full + 8 * stage, 1);
+      barrier_init(empty + 8 * stage, WARPGROUPS);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  launch_dependents();
+
+  if (warp == WARPS) {
+    if (threadIdx.x % 32 == 0) {
+      const int first_k = rank * k_steps * 64;
+#if EPILOGUE == SWIGLU
+      const int rows[2] = {tile * 64, args.second_row + tile * 64};
+#else
+      const int rows[2] = {tile * FT, tile * FT + 64};
+#endif
+      const int ahead = k_steps < STAGES ? k_steps : STAGES;
+      for (int step = 0; step < ahead; ++step) {
+        const u32 at = base + step * STAGE_BYTES, barrier = full + 8 * step;
+        barrier_expect(barrier, STAGE_BYTES);
+        load_weights(at, &w_map, first_k + 64 * step, rows, barrier);
+      }
+      wait_for_predecessor();
+      for (int step = 0; step < ahead; ++step)
+        load_tile(base + step * STAGE_BYTES + W_BYTES, &x_map, first_k + 64 * step, first_token,
+                  full + 8 * step);
+      for (int step = ahead; step < k_steps; ++step) {
+        const int stage = step % STAGES;
+        const u32 at = base + stage * STAGE_BYTES, barrier = full + 8 * stage;
+        barrier_wait(empty + 8 * stage, (step / STAGES - 1) & 1);
+        barrier_expect(barrier, STAGE_BYTES);
+        load_weights(at, &w_map, first_k + 64 * step, rows, barrier);
+        load_tile(at + W_BYTES, &x_map, first_k + 64 * step, first_token, barrier);
+      }
+    }
+    __syncwarp();
+  } else {
+    const int group = warp / 4;
+    fetch_constants(args, fetched, tile, rank, first, first_token);
+    wait_for_predecessor();
+    fetch_written(args, fetched, tile, rank, first, first_token);
+    float acc[TOK / 2];
+#pragma unroll
+    for (int i = 0; i < TOK / 2; ++i) acc[i] = 0.f;
+    for (int step = 0; step < k_steps; ++step) {
+      const int stage = step % STAGES;
+      barrier_wait(full + 8 * stage, (step / STAGES) & 1);
+      const u64 w = descriptor(base + stage * STAGE_BYTES + group * TILE_BYTES);
+      const u64 x = descriptor(base + stage * STAGE_BYTES + W_BYTES);
+      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+      for (int k = 0; k < 4; ++k) wgmma(acc, w + 2 * k, x + 2 * k);
+      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+      // The step before is done with its stage.
+      asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+      if (step && threadIdx.x % 128 == 0) {
+        const u32 barrier = empty + 8 * ((step - 1) % STAGES);
+        barrier_arrive(barrier);
+      }
+    }
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+    for (int i = 0; i < TOK / 2; ++i) asm volatile("" : "+f"(acc[i])::"memory");
+    // Both warpgroups are done with the tiles that the exchange buffer is written over.
+    asm volatile("bar.sync 1, %0;" ::"n"(128 * WARPGROUPS) : "memory");
+    const int lane = threadIdx.x % 32;
+    // A fragment: rows lane / 4 and 8 more of the warp's 16, columns 2 (lane % 4) and one more.
+    const int feature = 16 * warp + lane / 4;
+    const u32 at = base + 4 * (2 * (lane % 4) * ROW + feature);
+#pragma unroll
+    for (int block = 0; block < TOK / 8; ++block) {
+      const u32 to = at + 4 * 8 * ROW * block;
+      asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(acc[4 * block]));
+      asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + 4 * ROW), "f"(acc[4 * block + 1]));
+      asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + 32), "f"(acc[4 * block + 2]));
+      asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + 4 * ROW + 32), "f"(acc[4 * block + 3]));
+    }
+  }
+#if SPLIT > 1
+  cluster_arrive();
+  cluster_wait();
+#else
+  __syncthreads();
+#endif
+
+  if (warp < WARPS) {
+    const int lane_of_token = threadIdx.x % TOKEN_LANES;
+    float sum[ROUNDS][4];
+    gather(sum, base, rank, first);
+    cluster_arrive();
+#pragma unroll
+    for (int i = 0; i < ROUNDS; ++i) {
+      const int token = first_token + own_token(rank, first, i);
+      const bool is_mine = has_token(first, i);  // all lanes shuffle
+      float(&value)[4] = sum[i];
+#if EPILOGUE == QKV
+#pragma unroll
+      for (int j = 0; j < 4; ++j) value[j] *= fetched.scale[i];
+      if (tile < args.num_rotated) {
+        float squares = 0.f;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) squares += value[j] * value[j];
+        const float norm = rsqrtf(token_sum(squares) * (1.f / 128.f) + args.head_eps);
+        const float sign = lane_of_token < 16 ? -1.f : 1.f;
+        const float cos[4] = {fetched.cos[i].x, fetched.cos[i].y, fetched.cos[i].z,
+                              fetched.cos[i].w};
+        const float sin[4] = {fetched.sin[i].x, fetched.sin[i].y, fetched.sin[i].z,
+                              fetched.sin[i].w};
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          value[j] *= norm * fetched.head_weight[j];
+          const float other = __shfl_xor_sync(0xFFFFFFFFu, value[j], 16);
+          value[j] = value[j] * cos[j] + sign * other * sin[j];
+        }
+      }
+      if (is_mine)
+        ((uint2*)args.out)[((long)token * args.row_stride + tile * 128) / 4 + lane_of_token] =
+            make_uint2(pack(value[0], value[1]), pack(value[2], value[3]));
+#elif EPILOGUE == SWIGLU
+      // Half of the lanes have 4 values of gate, the others 4 of up: each keeps 2 and takes 2.
+      const bool has_gate = lane_of_token < 16;
+      float activated[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float kept = fetched.scale[i] * (has_gate ? value[j] : value[2 + j]);
+        const float given = fetched.scale[i] * (has_gate ? value[2 + j] : value[j]);
+        const float taken = __shfl_xor_sync(0xFFFFFFFFu, given, 16);
+        const float gate = has_gate ? kept : taken, up = has_gate ? taken : kept;
+        activated[j] = __fdividef(gate, 1.f + __expf(-gate)) * up;
+      }
+      if (is_mine)
+        ((u32*)args.out)[((long)token * args.row_stride + tile * 64) / 2 + lane_of_token % 16 * 2 +
+                         !has_gate] = pack(activated[0], activated[1]);
+#else
+      float before[4], after[4];
+      unpack4(fetched.stream[i], before);
+      const uint2 rounded = make_uint2(pack(before[0] + value[0], before[1] + value[1]),
+                                       pack(before[2] + value[2], before[3] + value[3]));
+      unpack4(rounded, after);
+      float squares = 0.f;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) squares += after[j] * after[j];
+      squares = token_sum(squares);
+      if (is_mine) {
+        const long index = stream_index(args, token, tile);
+        ((uint2*)args.out)[index] = rounded;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) after[j] *= fetched.norm_weight[j];
+        ((uint2*)args.scaled)[index] =
+            make_uint2(pack(after[0], after[1]), pack(after[2], after[3]));
+        if (lane_of_token == 0)
+          ((float*)args.squares_out)[(long)token * (args.row_stride / 64) + tile] = squares;
+      }
+#endif
+    }
+  } else {
+    cluster_arrive();
+  }
+  // Peers may still be reading this block's shared memory.
+  __syncwarp();
+  cluster_wait();
+}
+
+#if EPILOGUE == RESIDUAL
+// The stream's start: rows of the embedding table, with the same two companions. A warp a token and
+// 64 features: grid (N / 64, T / 4), 128 threads.
+extern "C" __global__ void __launch_bounds__(128)
+    small_embed(const u32* table, const int* token_ids, const u32* norm_weight, u32* stream,
+                u32* scaled, float* squares_out, int width, int num_tokens) {
+  const int lane = threadIdx.x % 32, token = blockIdx.y * 4 + threadIdx.x / 32;
+  const int column = blockIdx.x * 32 + lane;
+  const float2 weight = unpack(norm_weight[column]);
+  wait_for_predecessor();
+  launch_dependents();
+  if (token >= num_tokens) return;
+  const u32 pair = table[(long)token_ids[token] * (width / 2) + column];
+  const float2 value = unpack(pair);
+  const long index = (long)token * (width / 2) + column;
+  stream[index] = pair;
+  scaled[index] = pack(value.x * weight.x, value.y * weight.y);
+  float squares = value.x * value.x + value.y * value.y;
+#pragma unroll
+  for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(0xFFFFFFFFu, squares, step);
+  if (lane == 0) squares_out[(long)token * (width / 64) + blockIdx.x] = squares;
+}
+#endif

@@ -1,0 +1,329 @@
+# mypy: ignore-errors
+"""Launchers of small_gemm.cu: linear layers of steps of few tokens, with what follows fused in.
+
+Legend: T tokens (64 to MAX_TOKENS, a multiple of 16), D width of the residual stream, N outputs,
+K inputs, F mlp dim, H head dim.
+
+Bytes moved: the weights once, 2 N K; the step's own rows stay in the L2 cache.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hotbed.rose.kernels.hopper.nvrtc import Function, compile_function, define, tile_map
+
+MAX_TOKENS = 256
+TOKEN_MULTIPLE = 16
+HEAD_DIM = 128
+"""The only one: an output tile is one head."""
+
+_SOURCE = Path(__file__).with_name("small_gemm.cu")
+_EPILOGUES = {"qkv": 0, "swiglu": 1, "residual": 2}
+_FEATURES = {"qkv": 128, "swiglu": 128, "residual": 64}
+_MULTIPROCESSORS = 132
+# Of the 227 KiB a block may have, for tiles; 1 KiB is lost to their alignment.
+_SHARED_BYTES = 226 * 1024
+_K_TILE = 64
+# Values of the residual stream whose squares are summed by one block.
+_PART = 64
+
+
+class _Args(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_uint64) for name in (
+            "out", "scaled", "squares_in", "squares_out", "norm_weight",
+            "q_weight", "k_weight", "cos", "sin", "positions",
+        )),
+        *((name, ctypes.c_float) for name in ("eps", "head_eps", "inverse_width")),
+        *((name, ctypes.c_int32) for name in (
+            "k_steps", "row_stride", "second_row", "num_heads", "num_rotated",
+        )),
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The residual stream between layers.
+
+    Attributes:
+        rows: BF16 [T, D].
+        scaled: BF16 [T, D], rows times the weight of the norm that comes next.
+        squares: fp32 [T, D / 64], sums of squares of 64 values each.
+    """
+
+    rows: Tensor
+    scaled: Tensor
+    squares: Tensor
+
+    @staticmethod
+    def empty(num_tokens: int, width: int, device: torch.device) -> Stream:
+        """Memory for one."""
+        rows = torch.empty(2, num_tokens, width, dtype=torch.bfloat16, device=device)
+        squares = torch.empty(num_tokens, width // 64, dtype=torch.float32, device=device)
+        return Stream(rows[0], rows[1], squares)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What is compiled in: see `small_gemm.cu`."""
+
+    tokens: int
+    features: int
+    split: int
+    stages: int
+    epilogue: str
+    parts: int = 1
+
+    def prologue(self) -> str:
+        """What stands before the source."""
+        return define(
+            TOK=self.tokens,
+            FT=self.features,
+            SPLIT=self.split,
+            STAGES=self.stages,
+            EPILOGUE=_EPILOGUES[self.epilogue],
+            PARTS=self.parts,
+        ) + _wgmma(self.tokens)
+
+    def compiled(
+        self, device: torch.device, shared_bytes: int, name: str = "small_gemm"
+    ) -> Function:
+        """The function on a device."""
+        return compile_function(_SOURCE, self.prologue(), name, device, shared_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a layer is cut into blocks.
+
+    Attributes:
+        split: blocks that share the K of a tile, a cluster.
+        token_split: blocks that share its tokens.
+        stages: of 64 columns of K on their way.
+    """
+
+    split: int
+    token_split: int = 1
+    stages: int = 4
+
+
+def tiling_of(epilogue: str, tiles: int, k: int, num_tokens: int) -> Tiling:
+    """How a step of T tokens is cut, as measured with the 0.6B Qwen3 shape.
+
+    A block's time is the bytes that reach its multiprocessor: its tokens, its weights, and at a
+    quarter of the speed what it adds up with its cluster. So beyond 64 tokens blocks take a share
+    of the tokens, which costs reading the weights again from the L2 cache, before they share K.
+    H200, 2026-11-30, us a launch in a chain, (split, token_split): QKV of 128 tokens (4, 1) 11.0,
+    (2, 1) 8.2, (2, 2) 6.9; gate/up of 256 (1, 4) 13.3, (1, 2) 9.9; out of 256 (4, 2) 9.4, (2, 4)
+    5.8; out of 64 (8, 1) 4.6, (4, 1) 3.7.
+    """
+    parts = -(-num_tokens // 64)
+    if epilogue == "swiglu":
+        token_split, most = min(2, parts), 2
+    elif epilogue == "qkv":
+        token_split, most = parts, 2
+    else:
+        token_split, most = 1 if parts <= 2 else parts, 4
+    split = most
+    while split > 1 and (tiles * split * token_split > _MULTIPROCESSORS or (k // _K_TILE) % split):
+        split //= 2
+    features = _FEATURES[epilogue]
+    room = _SHARED_BYTES // (2 * _K_TILE * (features + num_tokens // token_split))
+    wanted = 6 if token_split > 1 and features == _FEATURES["qkv"] else 12
+    return Tiling(split, token_split, min(k // _K_TILE // split, room, wanted))
+
+
+class SmallGemm:
+    """One linear layer without bias.
+
+    Args:
+        weight: BF16 [N, K], rows q, k, v or gate before up.
+        epilogue: ``qkv``, ``swiglu`` or ``residual``.
+        tiling: for T tokens, or None for the measured one.
+    """
+
+    def __init__(
+        self, weight: Tensor, epilogue: str, *, tiling: Callable[[int], Tiling] | None = None
+    ) -> None:
+        self.weight, self.epilogue = weight, epilogue
+        n, self._k = weight.shape
+        self._features = _FEATURES[epilogue]
+        self.tiles = n // self._features
+        self._tiling = tiling
+        self._weight_map = tile_map(weight, rows=64)
+
+    def tiling(self, num_tokens: int) -> Tiling:
+        """How a step of T tokens is cut."""
+        if self._tiling is not None:
+            return self._tiling(num_tokens)
+        return tiling_of(self.epilogue, self.tiles, self._k, num_tokens)
+
+    def __call__(self, x: Tensor, **arguments: float) -> None:
+        """x [T, K] through the layer and its epilogue; `arguments` are fields of the kernel's."""
+        tiling = self.tiling(len(x))
+        tokens = len(x) // tiling.token_split
+        stage = _K_TILE * 2 * (self._features + tokens)
+        exchange = 4 * tokens * (self._features + 4)
+        shared_bytes = max(tiling.stages * stage, exchange) + 1024
+        parts = self._k // _PART
+        kernel = Kernel(tokens, self._features, tiling.split, tiling.stages, self.epilogue, parts)
+        function = kernel.compiled(x.device, shared_bytes)
+        args = _Args(k_steps=self._k // _K_TILE // tiling.split, **arguments)
+        function.launch(
+            (self._weight_map, tile_map(x, rows=tokens), args),
+            grid=(self.tiles * tiling.split, tiling.token_split),
+            threads=2 * self._features + 32,
+            shared_bytes=shared_bytes,
+            cluster=(tiling.split, 1),
+        )
+
+
+def qkv(
+    layer: SmallGemm,
+    stream: Stream,
+    *,
+    eps: float,
+    q_weight: Tensor,
+    k_weight: Tensor,
+    head_eps: float,
+    cos: Tensor,
+    sin: Tensor,
+    positions: Tensor,
+    num_heads: int,
+    num_kv_heads: int,
+) -> Tensor:
+    """RMSNorm, QKV projection, norm of q and k per head, rotary: [T, (heads + 2 kv heads) H].
+
+    Args:
+        layer: (num_heads + 2 num_kv_heads) H x D.
+        stream: of T tokens.
+        eps: of the norm.
+        q_weight: BF16 [H], and so is `k_weight`.
+        k_weight: see `q_weight`.
+        head_eps: of the norm per head.
+        cos: fp32 [positions, H / 2], and so is `sin`.
+        sin: see `cos`.
+        positions: int32 [T].
+        num_heads: of q.
+        num_kv_heads: of k, and of v.
+    """
+    num_tokens, width = stream.rows.shape
+    out = torch.empty(
+        num_tokens, len(layer.weight), dtype=torch.bfloat16, device=stream.rows.device
+    )
+    layer(
+        stream.scaled,
+        out=out.data_ptr(),
+        squares_in=stream.squares.data_ptr(),
+        q_weight=q_weight.data_ptr(),
+        k_weight=k_weight.data_ptr(),
+        cos=cos.data_ptr(),
+        sin=sin.data_ptr(),
+        positions=positions.data_ptr(),
+        eps=eps,
+        head_eps=head_eps,
+        inverse_width=1 / width,
+        row_stride=len(layer.weight),
+        num_heads=num_heads,
+        num_rotated=num_heads + num_kv_heads,
+    )
+    return out
+
+
+def swiglu(layer: SmallGemm, stream: Stream, *, eps: float) -> Tensor:
+    """RMSNorm, gate and up projection, SwiGLU: [T, F].
+
+    Args:
+        layer: 2 F x D.
+        stream: of T tokens.
+        eps: of the norm.
+    """
+    num_tokens, width = stream.rows.shape
+    half = len(layer.weight) // 2
+    out = torch.empty(num_tokens, half, dtype=torch.bfloat16, device=stream.rows.device)
+    layer(
+        stream.scaled,
+        out=out.data_ptr(),
+        squares_in=stream.squares.data_ptr(),
+        eps=eps,
+        inverse_width=1 / width,
+        row_stride=half,
+        second_row=half,
+    )
+    return out
+
+
+def add_(layer: SmallGemm, x: Tensor, stream: Stream, *, norm_weight: Tensor) -> None:
+    """Add x W^T to the stream in place, and renew its companions.
+
+    Args:
+        layer: D x K.
+        x: BF16 [T, K].
+        stream: of T tokens.
+        norm_weight: BF16 [D], of the norm that comes next.
+    """
+    width = stream.rows.shape[1]
+    layer(
+        x,
+        out=stream.rows.data_ptr(),
+        scaled=stream.scaled.data_ptr(),
+        squares_out=stream.squares.data_ptr(),
+        norm_weight=norm_weight.data_ptr(),
+        row_stride=width,
+    )
+
+
+def embed(table: Tensor, token_ids: Tensor, stream: Stream, *, norm_weight: Tensor) -> None:
+    """The stream's start.
+
+    Args:
+        table: BF16 [vocabulary, D].
+        token_ids: int32 [T]; not checked here.
+        stream: written to.
+        norm_weight: BF16 [D], of the first norm.
+    """
+    num_tokens, width = stream.rows.shape
+    function = Kernel(16, 64, 1, 1, "residual").compiled(table.device, 0, "small_embed")
+    pointers = (table, token_ids, norm_weight, stream.rows, stream.scaled, stream.squares)
+    function.launch(
+        [
+            *(ctypes.c_uint64(tensor.data_ptr()) for tensor in pointers),
+            ctypes.c_int32(width),
+            ctypes.c_int32(num_tokens),
+        ],
+        grid=(width // 64, -(-num_tokens // 4)),
+        threads=128,
+    )
+
+
+def rms_reference(stream: Tensor, weight: Tensor, *, eps: float) -> Tensor:
+    """RMSNorm of the stream, fp32."""
+    x = stream.float()
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight.float()
+
+
+def swiglu_reference(stream: Tensor, norm: Tensor, weight: Tensor, *, eps: float) -> Tensor:
+    """[T, F] in fp32."""
+    gate, up = F.linear(rms_reference(stream, norm, eps=eps), weight.float()).chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+def _wgmma(n: int) -> str:
+    """The function `wgmma` of the kernel: 64 x n += 64 x 16 times 16 x n, n / 2 floats a thread."""
+    floats = n // 2
+    registers = ", ".join(f"%{i}" for i in range(floats))
+    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(floats))
+    return (
+        f"__device__ __forceinline__ void wgmma(float (&d)[{floats}], unsigned long long a,"
+        f" unsigned long long b) {{\n"
+        f'  asm volatile("wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{registers}}},'
+        f' %{floats}, %{floats + 1}, 1, 1, 1, 0, 0;" : {outputs} : "l"(a), "l"(b));\n}}\n'
+    )
