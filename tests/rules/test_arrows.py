@@ -44,10 +44,12 @@ ARROWS: dict[str, set[str]] = {
     },
     "rose.models": {"checkpoint.records", "rose.layers", "rose.attention.backend"}
     | {"rose.batch", "rose.weights"},
-    "rose.layers": {"rose.attention", "rose.kernels", "rose.kernels.cpu", "rose.batch"},
+    "rose.layers": {"rose.attention", "rose.kernels", "rose.kernels.cpu", "rose.kernels.hopper"}
+    | {"rose.batch"},
     "rose.attention": {"rose.batch"},
     "rose.kernels": set(),
     "rose.kernels.cpu": set(),
+    "rose.kernels.hopper": set(),
     "rose.batch": set(),
     "rose.weights": {"checkpoint.records"},
     # Both import a room only when they need it: `hotbed --help` must not pay for torch.

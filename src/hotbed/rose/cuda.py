@@ -285,7 +285,8 @@ def _uniform(length: int, num_sequences: int) -> RaggedBatch:
 
 def _usual(max_tokens: int) -> list[RaggedBatch]:
     """The configurations that most services meet: one text, and full steps; smallest first."""
-    single = [_uniform(n, 1) for n in range(64, min(1024, max_tokens) + 1, 64)]
+    sizes = (*range(32, 129, 32), *range(192, 1025, 64))
+    single = [_uniform(n, 1) for n in sizes if n <= max_tokens]
     length = min(512, max_tokens)
     return single + [_uniform(length, n // length) for n in (2048, 4096, 8192)]
 

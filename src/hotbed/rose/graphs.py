@@ -176,6 +176,8 @@ class GraphCache(Generic[T]):
         self._graphs.clear()
         self._num_seen.clear()
         self._for_idle.clear()
+        # The pool went with the last graph; the handle of a dead one may not be used again.
+        self._pool = torch.cuda.graph_pool_handle()
 
     def _evict(self) -> None:
         while len(self._graphs) > 1 and (

@@ -198,12 +198,12 @@ def test_writes_where_it_is_told_and_nothing_else(randoms: Randoms, normalize: b
 def test_a_place_of_the_wrong_form_is_refused(randoms: Randoms) -> None:
     x = randoms.normal(8, 200)
     cu_seqlens = _offsets([8], x.device, 0)
-    for rows, flags in [
-        (torch.empty(2, 200), torch.empty(1, dtype=torch.uint8)),
-        (torch.empty(1, 200), torch.empty(1)),
-        (torch.empty(1, 200, dtype=torch.bfloat16), torch.empty(1, dtype=torch.uint8)),
-        (torch.empty(1, 400)[:, ::2], torch.empty(1, dtype=torch.uint8)),
+    flag = torch.empty(1, dtype=torch.uint8, device=x.device)
+    for out in [
+        (torch.empty(2, 200, device=x.device), flag),
+        (torch.empty(1, 200, device=x.device), flag.float()),
+        (torch.empty(1, 200, device=x.device, dtype=torch.bfloat16), flag),
+        (torch.empty(1, 400, device=x.device)[:, ::2], flag),
     ]:
-        out = (rows.to(x.device), flags.to(x.device))
         with pytest.raises(ValueError, match="out"):
             kernel.pool(x, cu_seqlens, pooling="mean", normalize=True, out=out)

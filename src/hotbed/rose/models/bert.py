@@ -22,6 +22,7 @@ from hotbed.rose.layers.linear import Activation, Linear
 from hotbed.rose.layers.mlp import Mlp
 from hotbed.rose.layers.norm import LinearThenNorm
 from hotbed.rose.layers.short_encoder import ShortLayer, ShortSettings, short_encoder
+from hotbed.rose.layers.small_encoder import small_encoder
 from hotbed.rose.weights import Parameter, WeightMap, linear
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -136,10 +137,11 @@ class Bert:
         self._spec = attention_spec(config)
         self._word = weights["word"]
         norm_weight, norm_bias = _pair(weights, "embedding_norm")
+        # The segment's row joins the positions': a table for first texts, then one for second.
+        self._position = torch.cat([weights["position"] + row for row in weights["segment"][:2]])
         self._embedding = NormedEmbedding(
             self._word,
-            # The segment's row joins the positions': a table for first texts, then one for second.
-            torch.cat([weights["position"] + row for row in weights["segment"][:2]]),
+            self._position,
             norm_weight=norm_weight,
             norm_bias=norm_bias,
             eps=config.layer_norm_eps,
@@ -149,18 +151,24 @@ class Bert:
             for i in range(config.num_hidden_layers)
         ]
 
-        self._short = None
+        self._short, self._small = None, None
         if _ACTIVATIONS[config.hidden_act] == "gelu":
+            layers = [_short_layer(weights, f"layers.{i}") for i in range(config.num_hidden_layers)]
             self._short = short_encoder(
-                [_short_layer(weights, f"layers.{i}") for i in range(config.num_hidden_layers)],
+                layers,
                 self._spec,
                 eps=config.layer_norm_eps,
                 reference=self._run_layers,
                 settings=short or ShortSettings(),
             )
+            self._small = small_encoder(
+                layers, (norm_weight, norm_bias), self._spec, eps=config.layer_norm_eps
+            )
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Packed tokens to states [T, D]."""
+        if self._small is not None and self._small.takes(batch):
+            return self._small(batch, self._word, self._position)
         short = self._short if self._short is not None and self._short.takes(batch) else None
         x_TD = self._embedding(batch.token_ids, batch.positions)
         return self._run_layers(x_TD, batch) if short is None else short(x_TD, batch)

@@ -23,7 +23,7 @@ TOKENS = (32, 64, 96, 128, 192, 256)
 
 
 @pytest.mark.parametrize("num_tokens", TOKENS)
-@pytest.mark.parametrize("epilogue", ["qkv", "swiglu", "residual"])
+@pytest.mark.parametrize("epilogue", ["qkv", "swiglu", "residual", "project", "gelu", "postnorm"])
 @pytest.mark.parametrize("tiles", [3, 16, 32, 48, 152])
 @pytest.mark.parametrize("k", [384, 832, 1024, 3072, 9728])
 def test_every_token_and_every_k_belong_to_one_block(
@@ -36,7 +36,7 @@ def test_every_token_and_every_k_belong_to_one_block(
     assert tokens % tiling.split == 0, "each block of a cluster ends its share of the tokens"
     assert k // 64 % tiling.split == 0
     assert 1 <= tiling.stages <= k // 64 // tiling.split
-    features = 64 if epilogue == "residual" else 128
+    features = 64 if epilogue in ("residual", "postnorm") else 128
     assert tiling.stages * 128 * (features + tokens) <= 226 * 1024
 
 
@@ -71,7 +71,7 @@ class TestOnACard:
     def test_a_token_of_nan_stays_alone(self, layer: Layer) -> None:
         stream = layer.stream(64)
         clean = layer.qkv(stream, 64), small_gemm.swiglu(layer.gate_up, stream, eps=EPS)
-        stream.scaled[7] = stream.squares[7] = float("nan")
+        stream.scaled[7] = stream.sums[7] = float("nan")
         dirty = layer.qkv(stream, 64), small_gemm.swiglu(layer.gate_up, stream, eps=EPS)
         others = torch.arange(64, device="cuda") != 7
         for before, after in zip(clean, dirty, strict=True):
@@ -93,6 +93,11 @@ class Layer:
         self.down = self.gemm(d, f, "residual")
         self.norm = 1 + 0.1 * self.normal(d)
         self.q_norm, self.k_norm = 1 + 0.1 * self.normal(h), 1 + 0.1 * self.normal(h)
+        self.norm_bias, self.bias = 0.1 * self.normal(d), 0.1 * self.normal(d)
+        self.up_bias = 0.1 * self.normal(2 * f)
+        self.project = small_gemm.SmallGemm(self.gate_up.weight, "project")
+        self.up = small_gemm.SmallGemm(self.gate_up.weight, "gelu")
+        self.post = small_gemm.SmallGemm(self.down.weight, "postnorm")
         self.table = self.normal(100, d)
         angles = torch.rand(300, h // 2, device=device) * 6
         self.cos, self.sin = angles.cos(), angles.sin()
@@ -109,7 +114,7 @@ class Layer:
 
     def stream(self, num_tokens: int) -> small_gemm.Stream:
         stream = small_gemm.Stream.empty(num_tokens, self.d, self.device)
-        small_gemm.embed(self.table, self.ids(num_tokens), stream, norm_weight=self.norm)
+        small_gemm.embed(self.table, self.ids(num_tokens), stream, next_weight=self.norm)
         return stream
 
     def rotation(self, num_tokens: int) -> dict[str, Any]:
@@ -136,11 +141,17 @@ class Layer:
         def renewed(stream: small_gemm.Stream, expected: torch.Tensor) -> None:
             pairs.append((stream.rows.clone(), expected))
             pairs.append((stream.scaled.clone(), expected * self.norm.float()))
-            squares = stream.squares.sum(1).clone()
-            pairs.append((squares, stream.rows.float().square().sum(1)))
+            sums = stream.sums.sum(1).clone()
+            rows = stream.rows.float()
+            pairs.append((sums[:, 0], rows.sum(1)))
+            pairs.append((sums[:, 1], rows.square().sum(1)))
 
-        stream = self.stream(num_tokens)
-        renewed(stream, self.table[self.ids(num_tokens)].float())
+        stream, ids = self.stream(num_tokens), self.ids(num_tokens)
+        second = (self.table, ids.flip(0).contiguous())
+        small_gemm.embed(self.table, ids, stream, next_weight=self.norm, second=second)
+        renewed(stream, self.table[ids].float() + self.table[ids.flip(0)].float())
+        small_gemm.embed(self.table, ids, stream, next_weight=self.norm)
+        renewed(stream, self.table[ids].float())
         from hotbed.rose.kernels import qk_norm_rope
 
         projected = F.linear(
@@ -162,8 +173,33 @@ class Layer:
             (self.down, self.normal(num_tokens, self.f)),
         ):
             before = stream.rows.float()
-            small_gemm.add_(layer, x, stream, norm_weight=self.norm)
+            small_gemm.add_(layer, x, stream, next_weight=self.norm)
             renewed(stream, before + F.linear(x.float(), layer.weight.float()))
         expected = small_gemm.swiglu_reference(stream.rows, self.norm, self.gate_up.weight, eps=EPS)
         pairs.append((small_gemm.swiglu(self.gate_up, stream, eps=EPS), expected))
+
+        def normed(rows: torch.Tensor) -> torch.Tensor:
+            return small_gemm.layer_reference(rows, self.norm, self.norm_bias, eps=EPS)
+
+        weight, bias = self.gate_up.weight, self.up_bias
+        mean_part, shift = small_gemm.deferred_layer_norm(weight, bias, self.norm, self.norm_bias)
+        expected = F.linear(normed(stream.rows), weight.float(), bias.float())
+        for layer, activated in ((self.project, expected), (self.up, F.gelu(expected))):
+            got = small_gemm.project(layer, stream, mean_part=mean_part, shift=shift, eps=EPS)
+            pairs.append((got, activated))
+        x = self.normal(num_tokens, self.f)
+        expected = normed(stream.rows) + F.linear(
+            x.float(), self.post.weight.float(), self.bias.float()
+        )
+        small_gemm.postnorm_(
+            self.post,
+            x,
+            stream,
+            bias=self.bias,
+            norm_weight=self.norm,
+            norm_bias=self.norm_bias,
+            next_weight=self.norm,
+            eps=EPS,
+        )
+        renewed(stream, expected)
         return pairs

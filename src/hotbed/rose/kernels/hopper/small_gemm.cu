@@ -8,17 +8,27 @@
 // K; the shares are added through distributed shared memory in a fixed order, each block for its
 // share of the tokens, and the epilogue runs there:
 //
-//   QKV       scale by 1 / rms of the token (the norm's weight is already in X), norm q and k per
-//             head, rotate them                         (FT = head dim = 128)
-//   SWIGLU    the same scale, silu(gate) up             (FT = 64 of gate and 64 of up)
-//   RESIDUAL  add to the residual stream; also give it times the next norm's weight, and the sums
-//             of squares that the next layers' scale is made of
+//   QKV       RMSNorm of the token, norm of q and k per head, rotary    (FT = head dim = 128)
+//   SWIGLU    RMSNorm of the token, silu(gate) up                       (FT = 64 gate and 64 up)
+//   RESIDUAL  add to the residual stream
+//   PROJECT   LayerNorm of the token, bias
+//   GELU      LayerNorm of the token, bias, exact GELU
+//   POSTNORM  add, with the bias, to the LayerNorm of the residual stream
+//
+// Norms are deferred: X holds the stream x already times the norm's weight w, and the rest of the
+// norm is linear in the product. With r = 1 / rms, or mean m and r = 1 / standard deviation,
+//
+//     W RMSNorm(x)         = r W (w x)
+//     W LayerNorm(x) + b   = r (W (w x) - m W w) + (W b_norm + b)
+//
+// The two ends of the bracket and b_norm's part are made once, at load. Who writes the stream writes
+// x w and, for 64 features each, sum and sum of squares of x, too.
 //
 // With programmatic dependent launch the first stages of weights are on their way before the kernel
 // waits for the one before it.
 //
-// Defined by the launcher (small_gemm.py): TOK tokens a block, FT, SPLIT, STAGES, EPILOGUE, PARTS of a
-// token's sum of squares, and the wgmma of TOK columns.
+// Defined by the launcher (small_gemm.py): TOK tokens a block, FT, SPLIT, STAGES, EPILOGUE, PARTS of
+// a token's sums, and the wgmma of TOK columns.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -26,6 +36,13 @@ typedef unsigned long long u64;
 #define QKV 0
 #define SWIGLU 1
 #define RESIDUAL 2
+#define PROJECT 3
+#define GELU 4
+#define POSTNORM 5
+
+#define ADDS (EPILOGUE == RESIDUAL || EPILOGUE == POSTNORM)
+#define LAYER_NORM (EPILOGUE >= PROJECT)
+#define NORMS (EPILOGUE != RESIDUAL)  // needs the stream's sums
 
 #define WARPGROUPS (FT / 64)
 #define WARPS (4 * WARPGROUPS)
@@ -48,24 +65,29 @@ struct alignas(64) TensorMap {
 };
 
 struct Args {
-  u64 out;           // BF16: qkv [T, N]; activated [T, N / 2]; residual stream [T, N], read too
-  u64 scaled;        // RESIDUAL: BF16 [T, N], the stream times the next norm's weight
-  u64 squares_in;    // fp32 [T, parts], sums of squares of the residual stream
-  u64 squares_out;   // RESIDUAL: the same, one of N / 64 parts a block column
-  u64 norm_weight;   // RESIDUAL: BF16 [N], of the next norm
-  u64 q_weight;      // QKV: BF16 [head dim], and so is k_weight
+  u64 out;          // BF16 [T, row_stride]; ADDS: the residual stream, read too
+  u64 scaled;       // ADDS: BF16 [T, N], the stream times the next norm's weight
+  u64 sums_in;      // (sum, sum of squares) in fp32 [T, PARTS, 2], of the residual stream
+  u64 sums_out;     // ADDS: the same, N / 64 parts; not the memory of sums_in
+  u64 next_weight;  // ADDS: BF16 [N], of the next norm
+  u64 norm_weight;  // POSTNORM: BF16 [N], of the norm of the stream as it is, and so is norm_bias
+  u64 norm_bias;
+  u64 bias;       // POSTNORM: BF16 [N]
+  u64 mean_part;  // PROJECT, GELU: fp32 [N], W w
+  u64 shift;      // PROJECT, GELU: fp32 [N], W b_norm + b
+  u64 q_weight;   // QKV: BF16 [head dim], and so is k_weight
   u64 k_weight;
-  u64 cos;           // QKV: fp32 [positions, head dim / 2], and so is sin
+  u64 cos;  // QKV: fp32 [positions, head dim / 2], and so is sin
   u64 sin;
-  u64 positions;     // QKV: int32 [T]
-  float eps;         // of the norm whose scale is applied here
-  float head_eps;    // of q's and k's norm
+  u64 positions;        // QKV: int32 [T]
+  float eps;            // of the norm of the token
+  float head_eps;       // of q's and k's norm
   float inverse_width;  // 1 / width of the residual stream
-  int k_steps;       // of 64, a block
-  int row_stride;    // of out, in elements
-  int second_row;    // SWIGLU: first row of up in W
-  int num_heads;     // QKV: of q
-  int num_rotated;   // QKV: of q and k
+  int k_steps;          // of 64, a block
+  int row_stride;       // of out, in elements
+  int second_row;       // SWIGLU: first row of up in W
+  int num_heads;        // QKV: of q
+  int num_rotated;      // QKV: of q and k
 };
 
 __device__ __forceinline__ u32 shared_address(const void* p) {
@@ -210,30 +232,35 @@ __device__ __forceinline__ void gather(float (&sum)[ROUNDS][4], u32 base, int ra
 
 // What a thread's epilogue reads of global memory; fetched before the products, not after them.
 struct Fetched {
-#if EPILOGUE == RESIDUAL
-  float norm_weight[4];
-  uint2 stream[ROUNDS];
-#else
-  float scale[ROUNDS];  // 1 / rms of the token
+#if NORMS
+  float scale[ROUNDS];  // r of the token
+#endif
+#if LAYER_NORM
+  float mean[ROUNDS];
 #endif
 #if EPILOGUE == QKV
   float head_weight[4];
   float4 cos[ROUNDS], sin[ROUNDS];
+#elif EPILOGUE == PROJECT || EPILOGUE == GELU
+  float mean_part[4], shift[4];
+#elif ADDS
+  float next_weight[4];
+  uint2 stream[ROUNDS];
+#endif
+#if EPILOGUE == POSTNORM
+  float norm_weight[4], shift[4];
 #endif
 };
 
 __device__ __forceinline__ long stream_index(const Args& args, int token, int tile) {
-  return ((long)token * args.row_stride + tile * 64) / 4 + threadIdx.x % TOKEN_LANES;
+  return ((long)token * args.row_stride + tile * FT) / 4 + threadIdx.x % TOKEN_LANES;
 }
 
 // Weights of the model and inputs of the step: there before the kernel in front has ended.
 __device__ __forceinline__ void fetch_constants(const Args& args, Fetched& fetched, int tile,
                                                 int rank, int first, int first_token) {
-#if EPILOGUE == RESIDUAL
   const int lane = threadIdx.x % TOKEN_LANES;
-  unpack4(((const uint2*)args.norm_weight)[tile * 16 + lane], fetched.norm_weight);
-#elif EPILOGUE == QKV
-  const int lane = threadIdx.x % TOKEN_LANES;
+#if EPILOGUE == QKV
   const u64 weight = tile < args.num_heads ? args.q_weight : args.k_weight;
   unpack4(((const uint2*)weight)[lane], fetched.head_weight);
 #pragma unroll
@@ -243,33 +270,59 @@ __device__ __forceinline__ void fetch_constants(const Args& args, Fetched& fetch
     fetched.cos[i] = ((const float4*)args.cos)[position * 16 + lane % 16];
     fetched.sin[i] = ((const float4*)args.sin)[position * 16 + lane % 16];
   }
+#elif EPILOGUE == PROJECT || EPILOGUE == GELU
+  const int column = tile * FT / 4 + lane;
+  *(float4*)fetched.mean_part = ((const float4*)args.mean_part)[column];
+  *(float4*)fetched.shift = ((const float4*)args.shift)[column];
+#elif ADDS
+  const int column = tile * FT / 4 + lane;
+  unpack4(((const uint2*)args.next_weight)[column], fetched.next_weight);
+#if EPILOGUE == POSTNORM
+  float bias[4];
+  unpack4(((const uint2*)args.bias)[column], bias);
+  unpack4(((const uint2*)args.norm_bias)[column], fetched.shift);
+  unpack4(((const uint2*)args.norm_weight)[column], fetched.norm_weight);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) fetched.shift[j] += bias[j];
+#endif
 #endif
 }
 
 // What the kernels in front wrote.
 __device__ __forceinline__ void fetch_written(const Args& args, Fetched& fetched, int tile,
                                               int rank, int first, int first_token) {
+#if NORMS
+  float2 sums[ROUNDS];
+#endif
 #pragma unroll
   for (int i = 0; i < ROUNDS; ++i) {
     if (!has_token(first, i)) break;
     const int token = first_token + own_token(rank, first, i);
-#if EPILOGUE == RESIDUAL
+#if ADDS
     fetched.stream[i] = ((const uint2*)args.out)[stream_index(args, token, tile)];
-#else
-    const float* squares = (const float*)args.squares_in + (long)token * PARTS;
-    float sum = 0.f;
+#endif
+#if NORMS
+    const float2* parts = (const float2*)args.sums_in + (long)token * PARTS;
+    sums[i] = make_float2(0.f, 0.f);
 #pragma unroll
     for (int step = 0; step < PARTS; step += TOKEN_LANES) {
       const int part = step + threadIdx.x % TOKEN_LANES;
-      if (part < PARTS) sum += squares[part];
+      if (part < PARTS) sums[i].x += parts[part].x, sums[i].y += parts[part].y;
     }
-    fetched.scale[i] = sum;
 #endif
   }
-#if EPILOGUE != RESIDUAL
+#if NORMS
 #pragma unroll
-  for (int i = 0; i < ROUNDS; ++i)
-    fetched.scale[i] = rsqrtf(token_sum(fetched.scale[i]) * args.inverse_width + args.eps);
+  for (int i = 0; i < ROUNDS; ++i) {
+    float variance = token_sum(sums[i].y) * args.inverse_width;
+#if LAYER_NORM
+    fetched.mean[i] = token_sum(sums[i].x) * args.inverse_width;
+    // Rounding may take a variance near 0 below it; fmaxf would hide a NaN.
+    variance -= fetched.mean[i] * fetched.mean[i];
+    if (variance < 0.f) variance = 0.f;
+#endif
+    fetched.scale[i] = rsqrtf(variance + args.eps);
+  }
 #endif
 }
 
@@ -343,10 +396,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
       // The step before is done with its stage.
       asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-      if (step && threadIdx.x % 128 == 0) {
-        const u32 barrier = empty + 8 * ((step - 1) % STAGES);
-        barrier_arrive(barrier);
-      }
+      if (step && threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * ((step - 1) % STAGES));
     }
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
@@ -421,25 +471,46 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       if (is_mine)
         ((u32*)args.out)[((long)token * args.row_stride + tile * 64) / 2 + lane_of_token % 16 * 2 +
                          !has_gate] = pack(activated[0], activated[1]);
-#else
-      float before[4], after[4];
-      unpack4(fetched.stream[i], before);
-      const uint2 rounded = make_uint2(pack(before[0] + value[0], before[1] + value[1]),
-                                       pack(before[2] + value[2], before[3] + value[3]));
-      unpack4(rounded, after);
-      float squares = 0.f;
+#elif EPILOGUE == PROJECT || EPILOGUE == GELU
 #pragma unroll
-      for (int j = 0; j < 4; ++j) squares += after[j] * after[j];
+      for (int j = 0; j < 4; ++j) {
+        value[j] = fetched.scale[i] * (value[j] - fetched.mean[i] * fetched.mean_part[j]) +
+                   fetched.shift[j];
+#if EPILOGUE == GELU
+        value[j] *= 0.5f + 0.5f * erff(value[j] * 0.70710678f);
+#endif
+      }
+      if (is_mine)
+        ((uint2*)args.out)[stream_index(args, token, tile)] =
+            make_uint2(pack(value[0], value[1]), pack(value[2], value[3]));
+#else
+      float after[4];
+      unpack4(fetched.stream[i], after);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+#if EPILOGUE == POSTNORM
+        after[j] = (after[j] - fetched.mean[i]) * fetched.scale[i] * fetched.norm_weight[j] +
+                   fetched.shift[j];
+#endif
+        after[j] += value[j];
+      }
+      const uint2 rounded = make_uint2(pack(after[0], after[1]), pack(after[2], after[3]));
+      unpack4(rounded, after);
+      float sum_of_token = 0.f, squares = 0.f;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sum_of_token += after[j], squares += after[j] * after[j];
+      sum_of_token = token_sum(sum_of_token);
       squares = token_sum(squares);
       if (is_mine) {
         const long index = stream_index(args, token, tile);
         ((uint2*)args.out)[index] = rounded;
 #pragma unroll
-        for (int j = 0; j < 4; ++j) after[j] *= fetched.norm_weight[j];
+        for (int j = 0; j < 4; ++j) after[j] *= fetched.next_weight[j];
         ((uint2*)args.scaled)[index] =
             make_uint2(pack(after[0], after[1]), pack(after[2], after[3]));
         if (lane_of_token == 0)
-          ((float*)args.squares_out)[(long)token * (args.row_stride / 64) + tile] = squares;
+          ((float2*)args.sums_out)[(long)token * (args.row_stride / 64) + tile] =
+              make_float2(sum_of_token, squares);
       }
 #endif
     }
@@ -452,25 +523,34 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 }
 
 #if EPILOGUE == RESIDUAL
-// The stream's start: rows of the embedding table, with the same two companions. A warp a token and
-// 64 features: grid (N / 64, T / 4), 128 threads.
+// The stream's start: rows of the embedding table, plus rows of `second` if there is one, with the
+// stream's companions. A warp a token and 64 features: grid (N / 64, T / 4), 128 threads.
 extern "C" __global__ void __launch_bounds__(128)
-    small_embed(const u32* table, const int* token_ids, const u32* norm_weight, u32* stream,
-                u32* scaled, float* squares_out, int width, int num_tokens) {
+    small_embed(const u32* table, const int* token_ids, const u32* second, const int* second_ids,
+                const u32* next_weight, u32* stream, u32* scaled, float2* sums, int width,
+                int num_tokens) {
   const int lane = threadIdx.x % 32, token = blockIdx.y * 4 + threadIdx.x / 32;
   const int column = blockIdx.x * 32 + lane;
-  const float2 weight = unpack(norm_weight[column]);
+  const float2 weight = unpack(next_weight[column]);
   wait_for_predecessor();
   launch_dependents();
   if (token >= num_tokens) return;
-  const u32 pair = table[(long)token_ids[token] * (width / 2) + column];
-  const float2 value = unpack(pair);
+  u32 pair = table[(long)token_ids[token] * (width / 2) + column];
+  float2 value = unpack(pair);
+  if (second) {
+    const float2 more = unpack(second[(long)second_ids[token] * (width / 2) + column]);
+    pair = pack(value.x + more.x, value.y + more.y);
+    value = unpack(pair);
+  }
   const long index = (long)token * (width / 2) + column;
   stream[index] = pair;
   scaled[index] = pack(value.x * weight.x, value.y * weight.y);
-  float squares = value.x * value.x + value.y * value.y;
+  float sum = value.x + value.y, squares = value.x * value.x + value.y * value.y;
 #pragma unroll
-  for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(0xFFFFFFFFu, squares, step);
-  if (lane == 0) squares_out[(long)token * (width / 64) + blockIdx.x] = squares;
+  for (int step = 16; step; step /= 2) {
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+    squares += __shfl_xor_sync(0xFFFFFFFFu, squares, step);
+  }
+  if (lane == 0) sums[(long)token * (width / 64) + blockIdx.x] = make_float2(sum, squares);
 }
 #endif

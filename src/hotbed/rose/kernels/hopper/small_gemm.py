@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Launchers of small_gemm.cu: linear layers of steps of few tokens, with what follows fused in.
+"""Launchers of small_gemm.cu: linear layers of steps of few tokens, with their norms fused in.
 
 Legend: T tokens (64 to MAX_TOKENS, a multiple of 16), D width of the residual stream, N outputs,
 K inputs, F mlp dim, H head dim.
@@ -26,21 +26,22 @@ HEAD_DIM = 128
 """The only one: an output tile is one head."""
 
 _SOURCE = Path(__file__).with_name("small_gemm.cu")
-_EPILOGUES = {"qkv": 0, "swiglu": 1, "residual": 2}
-_FEATURES = {"qkv": 128, "swiglu": 128, "residual": 64}
+_EPILOGUES = {"qkv": 0, "swiglu": 1, "residual": 2, "project": 3, "gelu": 4, "postnorm": 5}
+_WIDE, _NARROW = 128, 64
+_FEATURES = {name: _NARROW if name in ("residual", "postnorm") else _WIDE for name in _EPILOGUES}
 _MULTIPROCESSORS = 132
 # Of the 227 KiB a block may have, for tiles; 1 KiB is lost to their alignment.
 _SHARED_BYTES = 226 * 1024
 _K_TILE = 64
-# Values of the residual stream whose squares are summed by one block.
+# Values of the residual stream that one block sums.
 _PART = 64
 
 
 class _Args(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_uint64) for name in (
-            "out", "scaled", "squares_in", "squares_out", "norm_weight",
-            "q_weight", "k_weight", "cos", "sin", "positions",
+            "out", "scaled", "sums_in", "sums_out", "next_weight", "norm_weight", "norm_bias",
+            "bias", "mean_part", "shift", "q_weight", "k_weight", "cos", "sin", "positions",
         )),
         *((name, ctypes.c_float) for name in ("eps", "head_eps", "inverse_width")),
         *((name, ctypes.c_int32) for name in (
@@ -49,26 +50,33 @@ class _Args(ctypes.Structure):
     ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stream:
     """The residual stream between layers.
 
     Attributes:
         rows: BF16 [T, D].
         scaled: BF16 [T, D], rows times the weight of the norm that comes next.
-        squares: fp32 [T, D / 64], sums of squares of 64 values each.
+        sums: fp32 [T, D / 64, 2], sum and sum of squares of 64 values each.
+        spare: like `sums`: where the next ones go, since blocks still read these.
     """
 
     rows: Tensor
     scaled: Tensor
-    squares: Tensor
+    sums: Tensor
+    spare: Tensor
 
     @staticmethod
     def empty(num_tokens: int, width: int, device: torch.device) -> Stream:
         """Memory for one."""
         rows = torch.empty(2, num_tokens, width, dtype=torch.bfloat16, device=device)
-        squares = torch.empty(num_tokens, width // 64, dtype=torch.float32, device=device)
-        return Stream(rows[0], rows[1], squares)
+        sums = torch.empty(2, num_tokens, width // _PART, 2, dtype=torch.float32, device=device)
+        return Stream(rows[0], rows[1], sums[0], sums[1])
+
+    def arguments(self, eps: float) -> dict[str, float]:
+        """Of a kernel that norms the stream."""
+        width = self.rows.shape[1]
+        return {"sums_in": self.sums.data_ptr(), "eps": eps, "inverse_width": 1 / width}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +136,7 @@ def tiling_of(epilogue: str, tiles: int, k: int, num_tokens: int) -> Tiling:
     parts = -(-num_tokens // 64)
     if epilogue == "swiglu":
         token_split, most = min(2, parts), 2
-    elif epilogue == "qkv":
+    elif _FEATURES[epilogue] == _WIDE:
         token_split, most = parts, 2
     else:
         token_split, most = 1 if parts <= 2 else parts, 4
@@ -137,7 +145,7 @@ def tiling_of(epilogue: str, tiles: int, k: int, num_tokens: int) -> Tiling:
         split //= 2
     features = _FEATURES[epilogue]
     room = _SHARED_BYTES // (2 * _K_TILE * (features + num_tokens // token_split))
-    wanted = 6 if token_split > 1 and features == _FEATURES["qkv"] else 12
+    wanted = 6 if token_split > 1 and features == _WIDE else 12
     return Tiling(split, token_split, min(k // _K_TILE // split, room, wanted))
 
 
@@ -146,7 +154,7 @@ class SmallGemm:
 
     Args:
         weight: BF16 [N, K], rows q, k, v or gate before up.
-        epilogue: ``qkv``, ``swiglu`` or ``residual``.
+        epilogue: ``qkv``, ``swiglu``, ``residual``, ``project``, ``gelu`` or ``postnorm``.
         tiling: for T tokens, or None for the measured one.
     """
 
@@ -173,7 +181,8 @@ class SmallGemm:
         stage = _K_TILE * 2 * (self._features + tokens)
         exchange = 4 * tokens * (self._features + 4)
         shared_bytes = max(tiling.stages * stage, exchange) + 1024
-        parts = self._k // _PART
+        # The kinds that read sums read the stream, so their K is its width; one adds to it.
+        parts = (len(self.weight) if self.epilogue == "postnorm" else self._k) // _PART
         kernel = Kernel(tokens, self._features, tiling.split, tiling.stages, self.epilogue, parts)
         function = kernel.compiled(x.device, shared_bytes)
         args = _Args(k_steps=self._k // _K_TILE // tiling.split, **arguments)
@@ -215,25 +224,20 @@ def qkv(
         num_heads: of q.
         num_kv_heads: of k, and of v.
     """
-    num_tokens, width = stream.rows.shape
-    out = torch.empty(
-        num_tokens, len(layer.weight), dtype=torch.bfloat16, device=stream.rows.device
-    )
+    out = _new(stream, len(layer.weight))
     layer(
         stream.scaled,
         out=out.data_ptr(),
-        squares_in=stream.squares.data_ptr(),
         q_weight=q_weight.data_ptr(),
         k_weight=k_weight.data_ptr(),
         cos=cos.data_ptr(),
         sin=sin.data_ptr(),
         positions=positions.data_ptr(),
-        eps=eps,
         head_eps=head_eps,
-        inverse_width=1 / width,
         row_stride=len(layer.weight),
         num_heads=num_heads,
         num_rotated=num_heads + num_kv_heads,
+        **stream.arguments(eps),
     )
     return out
 
@@ -246,56 +250,124 @@ def swiglu(layer: SmallGemm, stream: Stream, *, eps: float) -> Tensor:
         stream: of T tokens.
         eps: of the norm.
     """
-    num_tokens, width = stream.rows.shape
     half = len(layer.weight) // 2
-    out = torch.empty(num_tokens, half, dtype=torch.bfloat16, device=stream.rows.device)
+    out = _new(stream, half)
     layer(
         stream.scaled,
         out=out.data_ptr(),
-        squares_in=stream.squares.data_ptr(),
-        eps=eps,
-        inverse_width=1 / width,
         row_stride=half,
         second_row=half,
+        **stream.arguments(eps),
     )
     return out
 
 
-def add_(layer: SmallGemm, x: Tensor, stream: Stream, *, norm_weight: Tensor) -> None:
+def add_(layer: SmallGemm, x: Tensor, stream: Stream, *, next_weight: Tensor) -> None:
     """Add x W^T to the stream in place, and renew its companions.
 
     Args:
-        layer: D x K.
+        layer: D x K, ``residual``.
         x: BF16 [T, K].
         stream: of T tokens.
-        norm_weight: BF16 [D], of the norm that comes next.
+        next_weight: BF16 [D], of the norm that comes next.
     """
-    width = stream.rows.shape[1]
+    _renew(layer, x, stream, next_weight)
+
+
+def project(
+    layer: SmallGemm, stream: Stream, *, mean_part: Tensor, shift: Tensor, eps: float
+) -> Tensor:
+    """LayerNorm and a linear layer, with GELU where `layer` is of that kind: [T, N].
+
+    Args:
+        layer: N x D, ``project`` or ``gelu``.
+        stream: of T tokens.
+        mean_part: fp32 [N], see `deferred_layer_norm`.
+        shift: fp32 [N], see `deferred_layer_norm`.
+        eps: of the norm.
+    """
+    out = _new(stream, len(layer.weight))
     layer(
+        stream.scaled,
+        out=out.data_ptr(),
+        mean_part=mean_part.data_ptr(),
+        shift=shift.data_ptr(),
+        row_stride=len(layer.weight),
+        **stream.arguments(eps),
+    )
+    return out
+
+
+def postnorm_(
+    layer: SmallGemm,
+    x: Tensor,
+    stream: Stream,
+    *,
+    bias: Tensor,
+    norm_weight: Tensor,
+    norm_bias: Tensor,
+    next_weight: Tensor,
+    eps: float,
+) -> None:
+    """stream = LayerNorm(stream) + x W^T + bias in place, with its companions.
+
+    Args:
+        layer: D x K, ``postnorm``.
+        x: BF16 [T, K].
+        stream: of T tokens.
+        bias: BF16 [D].
+        norm_weight: BF16 [D].
+        norm_bias: BF16 [D].
+        next_weight: BF16 [D], of the norm of the result.
+        eps: of the norm.
+    """
+    _renew(
+        layer,
         x,
-        out=stream.rows.data_ptr(),
-        scaled=stream.scaled.data_ptr(),
-        squares_out=stream.squares.data_ptr(),
+        stream,
+        next_weight,
+        bias=bias.data_ptr(),
         norm_weight=norm_weight.data_ptr(),
-        row_stride=width,
+        norm_bias=norm_bias.data_ptr(),
+        **stream.arguments(eps),
     )
 
 
-def embed(table: Tensor, token_ids: Tensor, stream: Stream, *, norm_weight: Tensor) -> None:
+def deferred_layer_norm(
+    weight: Tensor, bias: Tensor, norm_weight: Tensor, norm_bias: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(W w, W b_norm + b) in fp32, each [N]: what a linear layer behind a LayerNorm comes to.
+
+    W LayerNorm(x) + b = r (W (w x) - m W w) + W b_norm + b, with mean m and r = 1 / deviation of x.
+    """
+    wide = weight.float()
+    return wide @ norm_weight.float(), wide @ norm_bias.float() + bias.float()
+
+
+def embed(
+    table: Tensor,
+    token_ids: Tensor,
+    stream: Stream,
+    *,
+    next_weight: Tensor,
+    second: tuple[Tensor, Tensor] | None = None,
+) -> None:
     """The stream's start.
 
     Args:
         table: BF16 [vocabulary, D].
         token_ids: int32 [T]; not checked here.
         stream: written to.
-        norm_weight: BF16 [D], of the first norm.
+        next_weight: BF16 [D], of the first norm.
+        second: another table and its int32 [T], to add.
     """
     num_tokens, width = stream.rows.shape
     function = Kernel(16, 64, 1, 1, "residual").compiled(table.device, 0, "small_embed")
-    pointers = (table, token_ids, norm_weight, stream.rows, stream.scaled, stream.squares)
+    inputs = (table, token_ids, *(second or (None, None)), next_weight)
+    tensors = (*inputs, stream.rows, stream.scaled, stream.sums)
     function.launch(
         [
-            *(ctypes.c_uint64(tensor.data_ptr()) for tensor in pointers),
+            *(ctypes.c_uint64(0 if tensor is None else tensor.data_ptr()) for tensor in tensors),
             ctypes.c_int32(width),
             ctypes.c_int32(num_tokens),
         ],
@@ -304,10 +376,35 @@ def embed(table: Tensor, token_ids: Tensor, stream: Stream, *, norm_weight: Tens
     )
 
 
+def _new(stream: Stream, width: int) -> Tensor:
+    device = stream.rows.device
+    return torch.empty(len(stream.rows), width, dtype=torch.bfloat16, device=device)
+
+
+def _renew(
+    layer: SmallGemm, x: Tensor, stream: Stream, next_weight: Tensor, **arguments: float
+) -> None:
+    layer(
+        x,
+        out=stream.rows.data_ptr(),
+        scaled=stream.scaled.data_ptr(),
+        sums_out=stream.spare.data_ptr(),
+        next_weight=next_weight.data_ptr(),
+        row_stride=stream.rows.shape[1],
+        **arguments,
+    )
+    stream.sums, stream.spare = stream.spare, stream.sums
+
+
 def rms_reference(stream: Tensor, weight: Tensor, *, eps: float) -> Tensor:
     """RMSNorm of the stream, fp32."""
     x = stream.float()
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight.float()
+
+
+def layer_reference(stream: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Tensor:
+    """LayerNorm of the stream, fp32."""
+    return F.layer_norm(stream.float(), weight.shape, weight.float(), bias.float(), eps)
 
 
 def swiglu_reference(stream: Tensor, norm: Tensor, weight: Tensor, *, eps: float) -> Tensor:
