@@ -11,7 +11,6 @@ import httpx
 import numpy as np
 import pytest
 
-from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.errors import ErrorCode
 from hotbed.ivy.pool import ExpectedModel
 from hotbed.ivy.served_model import ServedModel
@@ -30,22 +29,9 @@ from tests.ivy.harness import (
     unix_address,
     wait_until,
 )
-from tests.support.scorers import make_bert_scorer
 
 QUERY = "the fast cat"
 DOCUMENTS = [f"document {'is ' * (i % 7)}long" for i in range(30)]
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> PairTokenizer:
-    checkpoint = load_checkpoint(str(make_bert_scorer(tmp_path_factory.mktemp("bert"))))
-    assert checkpoint.head is not None
-    tokenizer = Tokenizer.load(
-        checkpoint.tokenizer,
-        max_tokens=checkpoint.max_tokens,
-        vocab_size=checkpoint.config.vocab_size,
-    )
-    return PairTokenizer(tokenizer, checkpoint.head)
 
 
 def score_info(pairs: PairTokenizer, labels: int = 1) -> Any:

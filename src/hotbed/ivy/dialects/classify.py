@@ -79,6 +79,15 @@ class ClassifyAnswer(msgspec.Struct, kw_only=True):
     usage: Usage
 
 
+class PredictParameters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """As Hugging Face's InferenceClient sends them."""
+
+    function_to_apply: Literal["none"] | None = None
+    """none: raw scores. Other functions than the model's own are not applied."""
+    top_k: int | None = None
+    """Only the best so many labels."""
+
+
 class PredictBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Body of POST /predict."""
 
@@ -92,6 +101,9 @@ class PredictBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     raw_scores: RawScores = None
     truncate: Truncate = None
     truncation_direction: Direction = None
+    parameters: Annotated[
+        PredictParameters | None, msgspec.Meta(description="Wishes of InferenceClient.")
+    ] = None
     model: ModelName = None
 
 
@@ -190,11 +202,14 @@ class ClassifyRoutes:
         model = self._models.find(fields.model)
         firsts, seconds, is_single = _sequences(fields.inputs)
         check_texts(len(firsts), self._settings.max_inputs, "inputs")
+        how = fields.parameters or PredictParameters()
+        if how.top_k is not None and how.top_k < 1:
+            raise invalid("parameters.top_k must be at least 1.", "parameters.top_k")
         place = "inputs" if is_single else "inputs[{}]"
         request = ScoreRequest(
             queries=None if seconds is None else firsts,
             documents=firsts if seconds is None else seconds,
-            raw_scores=bool(fields.raw_scores),
+            raw_scores=bool(fields.raw_scores) or how.function_to_apply == "none",
             options=PairOptions(
                 truncate=self._truncates(fields.truncate),
                 truncation_side=side_of(fields.truncation_direction),
@@ -207,7 +222,7 @@ class ClassifyRoutes:
         call.parsed(self._metrics)
         result = await model.scores.run(request, call.deadline)
         call.computed()
-        rows = [_ranked(scores, result.labels) for scores in result.scores]
+        rows = [_ranked(scores, result.labels)[: how.top_k] for scores in result.scores]
         body = orjson.dumps(rows[0] if is_single else rows, option=orjson.OPT_SERIALIZE_NUMPY)
         return finish(call, result, body, self._metrics)
 
