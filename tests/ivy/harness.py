@@ -20,7 +20,7 @@ from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.app import Gateway
-from hotbed.ivy.pool import ExpectedModel
+from hotbed.ivy.expected import ExpectedModel
 from hotbed.ivy.replica import SERVICE
 from hotbed.ivy.served_model import ServedModel
 from hotbed.ivy.server import Server, bind

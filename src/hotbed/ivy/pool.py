@@ -7,18 +7,18 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, fields
 from typing import Any
 
 from hotbed.core.errors import ErrorCode, HotbedError
-from hotbed.core.model_info import ModelInfo, Task
+from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.addresses import is_fixed
 from hotbed.ivy.balance import Balance, Lease
+from hotbed.ivy.expected import ExpectedModel, RefusedError, check_same
 from hotbed.ivy.hedge import Hedging, race
 from hotbed.ivy.metrics import ModelMetrics
-from hotbed.ivy.replica import RefusedError, Replica, ReplicaTiming
+from hotbed.ivy.replica import Replica, ReplicaTiming
 from hotbed.ivy.resolve import resolve
 from hotbed.ivy.settings import IvySettings
 from hotbed.wire import tulip_pb2 as pb
@@ -29,16 +29,6 @@ logger = logging.getLogger(__name__)
 
 # What says that something is wrong with the replica, not with the request or the load.
 _FAILURES = (ErrorCode.UNAVAILABLE, ErrorCode.INTERNAL)
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedModel:
-    """What the gateway's own checkpoint says; a replica must agree, or its rows would be wrong."""
-
-    name: str
-    vocab_size: int
-    max_tokens: int
-    task: Task = "embed"
 
 
 class ReplicaPool:
@@ -196,9 +186,10 @@ class ReplicaPool:
     def replica_up(self, index: int, info: ModelInfo, limits: Limits) -> None:
         if index not in self._by_index:
             raise RefusedError("it is no longer listed")
-        self._check_expected(info)
+        self._expected.check(info)
         if self.num_up > int(self._balance.is_up(index)):
-            self._check_same(info)
+            assert self.info is not None, "a replica is up without info: this is a bug"
+            check_same(info, self.info)
         self.info = info
         self._limits[index] = limits
         self._balance.mark_up(index, asyncio.get_running_loop().time())
@@ -208,25 +199,6 @@ class ReplicaPool:
         if index in self._by_index and self._balance.is_up(index):
             self._balance.mark_down(index)
             self._announce()
-
-    def _check_expected(self, info: ModelInfo) -> None:
-        expected = self._expected
-        if info.task != expected.task:
-            raise RefusedError(f"its task is {info.task!r}, the gateway's {expected.task!r}")
-        if _last_component(info.name) != _last_component(expected.name):
-            raise RefusedError(f"it serves {info.name!r}, the gateway {expected.name!r}")
-        for name in ("vocab_size", "max_tokens"):
-            theirs, ours = getattr(info, name), getattr(expected, name)
-            if theirs != ours:
-                raise RefusedError(f"its {name} is {theirs}, the gateway's {ours}")
-
-    def _check_same(self, info: ModelInfo) -> None:
-        assert self.info is not None, "a replica is up without info: this is a bug"
-        for field in fields(ModelInfo):
-            theirs, others = getattr(info, field.name), getattr(self.info, field.name)
-            # The name may differ in how it was given; the device may differ freely.
-            if field.name not in ("name", "device") and theirs != others:
-                raise RefusedError(f"its {field.name} is {theirs}, the other replicas' {others}")
 
     def _announce(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
@@ -361,7 +333,3 @@ class ReplicaPool:
             f"No replica can take the request ({states}). Try again later.",
             retry_after_s=RETRY_AFTER_S,
         )
-
-
-def _last_component(name: str) -> str:
-    return name.rstrip("/").rpartition("/")[2].lower()

@@ -23,6 +23,7 @@ from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
+from hotbed.ivy.expected import RefusedError
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.codec import decode_info, encode_output, encode_ragged
 from hotbed.wire.errors import RETRY_AFTER_S, error_from_proto, error_from_rpc
@@ -38,10 +39,6 @@ _MIN_BACKOFF_S = 0.05
 # Each attempt has a channel of its own; without this gRPC would share the connection of equal
 # channels, and with it the pause (1 s and more) after a failed attempt.
 _OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
-
-
-class RefusedError(Exception):
-    """The replica works but must not be used: it serves something else."""
 
 
 class ReplicaOwner(Protocol):

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.checkpoint.records import Prompts, Quantizer
+from hotbed.ivy.expected import ExpectedModel
 from hotbed.ivy.models_file import (
     ModelEntry,
     PromptsEntry,
     read_models_file,
     read_prompts_file,
 )
-from hotbed.ivy.pool import ExpectedModel
 from hotbed.ivy.settings import IvySettings
 from hotbed.text.pairs import PairTokenizer
 from hotbed.text.tokenizer import Tokenizer

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hotbed.core.errors import ErrorCode
-from hotbed.ivy.pool import ExpectedModel
+from hotbed.ivy.expected import ExpectedModel
 from hotbed.ivy.served_model import ServedModel
 from hotbed.text.pairs import PairTokenizer
 from hotbed.text.tokenizer import Tokenizer
