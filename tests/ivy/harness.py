@@ -25,6 +25,7 @@ from hotbed.ivy.replica import SERVICE
 from hotbed.ivy.served_model import ServedModel
 from hotbed.ivy.server import Server, bind
 from hotbed.ivy.settings import IvySettings
+from hotbed.text.pairs import PairTokenizer
 from hotbed.text.tokenizer import EncodeOptions, Tokenizer
 from hotbed.tulip.server import serve as serve_tulip
 from hotbed.tulip.settings import TulipSettings
@@ -64,6 +65,26 @@ def model_for(tokenizer: Tokenizer) -> ServedModel:
         tokenizer=tokenizer,
         prompts=PROMPTS,
         expected=ExpectedModel(MODEL, tokenizer.vocab_size, tokenizer.max_tokens),
+    )
+
+
+def score_info(pairs: PairTokenizer, labels: int = 1) -> Any:
+    return info_for(
+        pairs._tokenizer,
+        task="score",
+        dimensions=labels,
+        labels=tuple(f"LABEL_{i}" for i in range(labels)),
+        activation="sigmoid",
+        normalize=False,
+        token_types=2,
+    )
+
+
+def score_model(pairs: PairTokenizer) -> ServedModel:
+    tokenizer = pairs._tokenizer
+    expected = ExpectedModel(MODEL, tokenizer.vocab_size, tokenizer.max_tokens, "score")
+    return ServedModel(
+        names=(MODEL, "tiny"), tokenizer=tokenizer, prompts=PROMPTS, expected=expected, pairs=pairs
     )
 
 

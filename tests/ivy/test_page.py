@@ -6,8 +6,17 @@ import shutil
 
 import pytest
 
-from hotbed.tulip.testing import FakeEngine
-from tests.ivy.harness import expected_for, info_for, real_tulip, serving, settings_for
+from hotbed.tulip.testing import FakeEngine, expected_rows
+from tests.ivy.harness import (
+    expected_for,
+    info_for,
+    real_tulip,
+    score_info,
+    score_model,
+    serving,
+    settings_for,
+    unix_address,
+)
 from tests.ivy.test_access import key_file
 
 playwright = pytest.importorskip("playwright.async_api")
@@ -68,6 +77,27 @@ async def test_the_page_shows_the_replica_and_compares_texts(
         assert shown == [f"{value:.3f}" for value in (a @ b.T).ravel()]
         assert "tokens" in await page.inner_text("#embed-said")
         assert not await page.is_visible("#reranking")
+
+
+async def test_a_model_that_scores_ranks_documents(pairs, tmp_path, open_page):
+    address = unix_address(tmp_path)
+    async with (
+        real_tulip(FakeEngine(score_info(pairs)), address),
+        serving(settings_for(address), score_model(pairs)) as ivy,
+    ):
+        page = await open_page(ivy.url)
+        await page.wait_for_selector("#replicas .dot.up")
+        documents = ["a dog", "the cat", "a house"]
+        await page.fill("#query", "the fast cat")
+        await page.fill("#documents", "\n".join(documents))
+        await page.click("#rerank button")
+        await page.wait_for_selector(".ranked")
+        scores = expected_rows(
+            pairs.encode("the fast cat", documents).batch, info=score_info(pairs)
+        )[:, 0]
+        shown = await page.locator(".ranked td:nth-child(3)").all_inner_texts()
+        assert shown == [documents[i] for i in (-scores).argsort(kind="stable")]
+        assert not await page.is_visible("#similarity")
 
 
 async def test_an_error_is_shown_where_it_happened(tokenizer, model, addresses, open_page):

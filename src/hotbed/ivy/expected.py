@@ -1,4 +1,4 @@
-"""What a replica must agree with before it is used: the gateway's checkpoint, the other replicas."""
+"""What a replica must agree with before it is used: the checkpoint and the other replicas."""
 
 from __future__ import annotations
 

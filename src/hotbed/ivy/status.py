@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from hotbed import __version__
+from hotbed.core.model_info import Task
 from hotbed.ivy.http import Reply
 from hotbed.ivy.metrics import Metrics
 from hotbed.ivy.registry import ModelService, Registry
@@ -54,10 +55,10 @@ class ModelNow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One model with its replicas."""
 
     names: tuple[str, ...]
-    task: str | None
-    """null until the first replica was reached, like the other facts of replicas."""
+    task: Task
     max_tokens: int
     dimensions: int | None
+    """null until the first replica was reached, like the other facts of replicas."""
     dtype: str | None
     device: str | None
     fingerprint: str | None
@@ -159,7 +160,7 @@ def _model_now(service: ModelService) -> ModelNow:
     pool, info = service.pool, service.pool.info
     return ModelNow(
         names=service.model.names,
-        task=None if info is None else info.task,
+        task=service.model.expected.task,
         max_tokens=service.model.expected.max_tokens,
         dimensions=None if info is None else info.dimensions,
         dtype=None if info is None else info.dtype,

@@ -6,12 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import httpx
-import pytest
 import pytest_asyncio
 
-from hotbed.checkpoint.load import load_checkpoint
-from hotbed.text.pairs import PairTokenizer
-from hotbed.text.tokenizer import Tokenizer
 from hotbed.tulip.testing import FakeEngine
 from tests.ivy.harness import (
     info_for,
@@ -21,7 +17,6 @@ from tests.ivy.harness import (
     settings_for,
     unix_address,
 )
-from tests.support.scorers import make_bert_scorer
 
 # Perplexity's own client knows only its own names.
 PPLX = "pplx-embed-v1-0.6b"
@@ -47,15 +42,3 @@ async def client(tokenizer, tmp_path_factory) -> AsyncIterator[httpx.AsyncClient
         ivy.client() as client,
     ):
         yield client
-
-
-@pytest.fixture(scope="package")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> PairTokenizer:
-    checkpoint = load_checkpoint(str(make_bert_scorer(tmp_path_factory.mktemp("bert"))))
-    assert checkpoint.head is not None
-    tokenizer = Tokenizer.load(
-        checkpoint.tokenizer,
-        max_tokens=checkpoint.max_tokens,
-        vocab_size=checkpoint.config.vocab_size,
-    )
-    return PairTokenizer(tokenizer, checkpoint.head)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from hotbed.core.errors import ErrorCode
-from hotbed.ivy.expected import ExpectedModel
 from hotbed.ivy.served_model import ServedModel
 from hotbed.text.pairs import PairTokenizer
 from hotbed.text.tokenizer import Tokenizer
@@ -20,10 +19,11 @@ from hotbed.tulip.testing import FakeEngine, expected_rows
 from tests.ivy.asking import failing
 from tests.ivy.harness import (
     MODEL,
-    PROMPTS,
     in_process,
     info_for,
     real_tulip,
+    score_info,
+    score_model,
     scripted,
     settings_for,
     unix_address,
@@ -32,26 +32,6 @@ from tests.ivy.harness import (
 
 QUERY = "the fast cat"
 DOCUMENTS = [f"document {'is ' * (i % 7)}long" for i in range(30)]
-
-
-def score_info(pairs: PairTokenizer, labels: int = 1) -> Any:
-    return info_for(
-        pairs._tokenizer,
-        task="score",
-        dimensions=labels,
-        labels=tuple(f"LABEL_{i}" for i in range(labels)),
-        activation="sigmoid",
-        normalize=False,
-        token_types=2,
-    )
-
-
-def score_model(pairs: PairTokenizer) -> ServedModel:
-    tokenizer = pairs._tokenizer
-    expected = ExpectedModel(MODEL, tokenizer.vocab_size, tokenizer.max_tokens, "score")
-    return ServedModel(
-        names=(MODEL, "tiny"), tokenizer=tokenizer, prompts=PROMPTS, expected=expected, pairs=pairs
-    )
 
 
 @contextlib.asynccontextmanager

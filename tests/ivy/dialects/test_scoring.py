@@ -17,9 +17,16 @@ from hotbed.ivy.dialects.score import ScoreAnswer
 from hotbed.ivy.dialects.tei import TeiError
 from hotbed.text.pairs import PairOptions
 from hotbed.tulip.testing import FakeEngine, expected_rows
-from tests.ivy.dialects.test_rerank import score_info, score_model
 from tests.ivy.dialects.test_sdks import load
-from tests.ivy.harness import MODEL, real_tulip, serving, settings_for, unix_address
+from tests.ivy.harness import (
+    MODEL,
+    real_tulip,
+    score_info,
+    score_model,
+    serving,
+    settings_for,
+    unix_address,
+)
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
