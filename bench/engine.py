@@ -119,12 +119,11 @@ def event_time(work: Any, repeats: int) -> float:
 
 def build(shape: Shape, settings: AttentionSettings) -> tuple[CudaRunner, str, Any]:
     family = FAMILIES[shape.family]
-    backend = select_backend(
-        family.attention_spec(shape.config), DEVICE, settings=settings, dtype=torch.bfloat16
-    )
+    (spec,) = family.attention_specs(shape.config)
+    backend = select_backend(spec, DEVICE, settings=settings, dtype=torch.bfloat16)
     with torch.inference_mode():
         weights = random_weights(shape, DEVICE)
-        model = family.build(shape.config, weights, backend)
+        model = family.build(shape.config, weights, [backend])
     runner = CudaRunner(
         model,
         shape.recipe,

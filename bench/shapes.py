@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hotbed.checkpoint.records import BertConfig, Qwen3Config
+from hotbed.checkpoint.records import BertConfig, DecoderConfig
 from hotbed.doctor import plain
 from hotbed.rose.recipe import Recipe
 from hotbed.rose.registry import FAMILIES
@@ -49,8 +49,8 @@ class Shape:
         )
 
 
-def _qwen3(hidden: int, layers: int, heads: int, ffn: int, *, causal: bool) -> Qwen3Config:
-    return Qwen3Config(
+def _qwen3(hidden: int, layers: int, heads: int, ffn: int, *, causal: bool) -> DecoderConfig:
+    return DecoderConfig(
         vocab_size=151_936,
         hidden_size=hidden,
         num_hidden_layers=layers,
@@ -61,6 +61,7 @@ def _qwen3(hidden: int, layers: int, heads: int, ffn: int, *, causal: bool) -> Q
         max_position_embeddings=32_768,
         rope_theta=1e6,
         is_causal=causal,
+        qk_norm=True,
     )
 
 
@@ -69,19 +70,19 @@ SHAPES = {
     for s in (
         Shape(
             "pplx-embed-0.6b",
-            "qwen3",
+            "decoder",
             _qwen3(1024, 28, 16, 3072, causal=False),
             Recipe("mean", False, "pplx"),
         ),
         Shape(
             "qwen3-embedding-0.6b",
-            "qwen3",
+            "decoder",
             _qwen3(1024, 28, 16, 3072, causal=True),
             Recipe("last", True, "none"),
         ),
         Shape(
             "qwen3-embedding-4b",
-            "qwen3",
+            "decoder",
             _qwen3(2560, 36, 32, 9728, causal=True),
             Recipe("last", True, "none"),
         ),

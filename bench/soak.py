@@ -24,7 +24,7 @@ import torch
 from bench import rows
 from bench.reference import reference_row
 from bench.shapes import Shape, random_weights
-from hotbed.checkpoint.records import BertConfig, Qwen3Config
+from hotbed.checkpoint.records import BertConfig, DecoderConfig
 from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import StepResult
@@ -58,8 +58,8 @@ def _bert(heads: int, hidden: int) -> BertConfig:
     )
 
 
-def _qwen3(heads: int, kv_heads: int, head_dim: int, *, causal: bool) -> Qwen3Config:
-    return Qwen3Config(
+def _qwen3(heads: int, kv_heads: int, head_dim: int, *, causal: bool) -> DecoderConfig:
+    return DecoderConfig(
         vocab_size=VOCABULARY,
         hidden_size=256,
         num_hidden_layers=2,
@@ -68,19 +68,21 @@ def _qwen3(heads: int, kv_heads: int, head_dim: int, *, causal: bool) -> Qwen3Co
         head_dim=head_dim,
         intermediate_size=512,
         max_position_embeddings=2048,
+        rope_theta=1e6,
         is_causal=causal,
+        qk_norm=True,
     )
 
 
 SHAPES = (
     Shape(
         "bidirectional hd128",
-        "qwen3",
+        "decoder",
         _qwen3(4, 2, 128, causal=False),
         Recipe("mean", False, "pplx"),
     ),
-    Shape("causal hd128", "qwen3", _qwen3(4, 2, 128, causal=True), Recipe("last", True, "none")),
-    Shape("causal hd64", "qwen3", _qwen3(4, 2, 64, causal=True), Recipe("last", True, "none")),
+    Shape("causal hd128", "decoder", _qwen3(4, 2, 128, causal=True), Recipe("last", True, "none")),
+    Shape("causal hd64", "decoder", _qwen3(4, 2, 64, causal=True), Recipe("last", True, "none")),
     Shape("bert hd64", "bert", _bert(4, 256), Recipe("cls", True, "none")),
     Shape("bert hd32", "bert", _bert(12, 384), Recipe("mean", True, "none")),
 )
@@ -144,14 +146,13 @@ def _subject(
     family = FAMILIES[shape.family]
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     settings = AttentionSettings(arguments.attention, arguments.kernel_dir)
-    backend = select_backend(
-        family.attention_spec(shape.config), device, settings=settings, dtype=dtype
-    )
+    (spec,) = family.attention_specs(shape.config)
+    backend = select_backend(spec, device, settings=settings, dtype=dtype)
     weights = random_weights(shape, device)
 
     @torch.inference_mode()
     def build() -> Any:
-        return family.build(shape.config, {n: t.to(dtype) for n, t in weights.items()}, backend)
+        return family.build(shape.config, {n: t.to(dtype) for n, t in weights.items()}, [backend])
 
     eager: Runner | None = None
     runner: Runner

@@ -15,7 +15,7 @@ from hotbed.bulk import windows
 from hotbed.core.errors import HotbedError
 from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import StepResult
-from tests.support.checkpoints import make_bert
+from tests.support.checkpoints import make_bert, make_qwen3
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "and", "runs"]
 
@@ -147,3 +147,33 @@ def test_the_package_offers_its_names() -> None:
     assert hotbed.Embedder is Embedder
     with pytest.raises(AttributeError, match="no attribute 'Embeder'"):
         _ = hotbed.Embeder
+
+
+def test_chunks_are_embedded_within_their_document(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same rows over steps, alone and among others; a document of one chunk is a plain text."""
+    folder = make_qwen3(tmp_path_factory.mktemp("m") / "m", pplx=True, contextual=True)
+    documents = [["the cat", "of the model"], ["a dog"], ["text, ", "token. ", "query"], ["in"]]
+    with Embedder(str(folder), num_threads=1, fast_tokenizers="off") as made:
+        together = made.embed_chunks(documents)
+        assert [rows.shape for rows in together] == [(2, 64), (1, 64), (3, 64), (1, 64)]
+        for document, rows in zip(documents, together, strict=True):
+            np.testing.assert_allclose(made.embed_chunks([document])[0], rows, atol=1e-5)
+        np.testing.assert_allclose(together[1][0], made.embed("a dog"), atol=1e-5)
+        other = made.embed_chunks([["the cat", "of a dog"]])[0]
+        assert np.abs(other[0] - together[0][0]).max() > 1e-3, "a chunk reads its document"
+        monkeypatch.setattr(type(made._engine), "default_step_tokens", 9)
+        for again, rows in zip(made.embed_chunks(documents), together, strict=True):
+            np.testing.assert_allclose(again, rows, atol=1e-5)
+        codes = made.embed_chunks(documents, output_dtype="int8", dimensions=16)
+        assert [(rows.shape, rows.dtype) for rows in codes[:1]] == [((2, 16), np.int8)]
+
+
+def test_chunks_need_a_model_that_pools_by_mean(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = make_qwen3(tmp_path_factory.mktemp("m") / "m", causal=True)
+    with (
+        Embedder(str(folder), num_threads=1, fast_tokenizers="off") as made,
+        pytest.raises(HotbedError, match="pools by 'last'"),
+    ):
+        made.embed_chunks([["a", "b"]])

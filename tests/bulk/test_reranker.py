@@ -19,7 +19,12 @@ from hotbed.bulk import windows
 from hotbed.cli import main
 from hotbed.core.errors import HotbedError
 from hotbed.text.qwen3_reranker import PREFIX, SUFFIX
-from tests.support.scorers import make_bert_scorer, make_qwen3_classifier, make_qwen3_reranker
+from tests.support.scorers import (
+    make_bert_scorer,
+    make_qwen3_classifier,
+    make_qwen3_reranker,
+    make_roberta_scorer,
+)
 
 MAX_RELATIVE_ERROR = 1e-4
 QUERY = "the fast cat"
@@ -55,6 +60,15 @@ def test_scores_are_the_cross_encoders(tmp_path: Path, labels: int, saved_by_the
         np.testing.assert_allclose(found, expected, rtol=MAX_RELATIVE_ERROR, atol=1e-6)
         one = reranker.predict(PAIRS[4], raw_scores=raw)
         np.testing.assert_allclose(one, expected[4], rtol=MAX_RELATIVE_ERROR, atol=1e-6)
+
+
+def test_xlm_r_reranks_as_the_cross_encoder_does(tmp_path: Path) -> None:
+    """bge-reranker-v2-m3's kind: pairs without token types, positions behind the pad id."""
+    folder = make_roberta_scorer(tmp_path / "m")
+    expected = CrossEncoder(str(folder)).predict(PAIRS)
+    with Reranker(str(folder), num_threads=1) as reranker:
+        found = reranker.predict(PAIRS)
+    np.testing.assert_allclose(found, expected, rtol=MAX_RELATIVE_ERROR, atol=1e-6)
 
 
 @pytest.mark.parametrize("make", [make_qwen3_reranker, make_qwen3_classifier])

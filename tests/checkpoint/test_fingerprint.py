@@ -10,7 +10,8 @@ import pytest
 
 from hotbed.checkpoint.fingerprint import fingerprint
 from hotbed.checkpoint.load import load_checkpoint
-from tests.support.checkpoints import edit_json, make_bert, make_qwen3
+from tests.support.checkpoints import edit_json, make_bert, make_qwen3, save_tensors
+from tests.support.tiny_weights import random_tensors
 
 
 def _print(folder: Path, dtype: str = "float32") -> str:
@@ -88,3 +89,17 @@ def test_there_is_none_without_weights(bert_folder: Path) -> None:
     checkpoint = load_checkpoint(str(bert_folder), weights=False)
     with pytest.raises(ValueError, match="without its weights"):
         fingerprint(checkpoint, "float32")
+
+
+def test_dense_modules_count_in_their_order(tmp_path: Path) -> None:
+    """Two of one shape, swapped, give other vectors."""
+    layers = [(64, "activation.Tanh", True), (64, "linear.Identity", True)]
+    folder = make_bert(tmp_path / "m", dense=layers)
+    before = _print(folder)
+    weights = [folder / f"{n}_Dense" / "model.safetensors" for n in (2, 3)]
+    save_tensors(weights[1], random_tensors({"linear.weight": (64, 64), "linear.bias": (64,)}, 9))
+    changed = _print(folder)
+    first, second = (w.read_bytes() for w in weights)
+    weights[0].write_bytes(second)
+    weights[1].write_bytes(first)
+    assert len({before, changed, _print(folder), _print(make_bert(tmp_path / "bare"))}) == 4

@@ -118,6 +118,14 @@ class TestOnline:
         assert "model.safetensors" in hub.fetched
         assert not hub.fetched & decoys
 
+    def test_weights_of_dense_modules_are_fetched(self, tmp_path: Path, online: Online) -> None:
+        """The pattern for settings does not fetch them."""
+        repository = make_bert(tmp_path / "repository", dense=[(96, "activation.Tanh", True)])
+        hub = online(repository)
+        checkpoint = load_checkpoint(NAME)
+        assert "2_Dense/model.safetensors" in hub.fetched
+        assert checkpoint.dense[0].tensors
+
     def test_shards_are_fetched_by_the_index(self, tmp_path: Path, online: Online) -> None:
         repository = make_qwen3(tmp_path / "repository", sharded=True)
         (repository / "model.safetensors").write_bytes(b"stray")

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hotbed.checkpoint import DEFAULT_MODEL, Checkpoint, load_checkpoint
-from hotbed.checkpoint.records import BertConfig, PoolingConfig, Prompts, Qwen3Config
+from hotbed.checkpoint.records import BertConfig, DecoderConfig, PoolingConfig, Prompts
 from tests.checkpoint.errors import refused
 from tests.support.checkpoints import edit_json, make_bert, make_qwen3
 
@@ -58,7 +58,7 @@ def test_a_masked_language_model_is_an_embedder_too(tmp_path: Path) -> None:
 
 def test_a_bidirectional_qwen3(pplx_folder: Path) -> None:
     checkpoint = load_checkpoint(str(pplx_folder))
-    assert isinstance(checkpoint.config, Qwen3Config)
+    assert isinstance(checkpoint.config, DecoderConfig)
     assert (checkpoint.config.is_causal, checkpoint.quantizer) == (False, "pplx")
     assert checkpoint.pooling == PoolingConfig(pooling="mean", normalize=False)
 
@@ -91,7 +91,7 @@ def test_no_code_of_the_folder_runs(tmp_path: Path) -> None:
     for name in ("configuration.py", "modeling.py", "st_quantize.py"):
         (folder / name).write_text("raise SystemExit('code of the folder was run')")
     edit_json(folder / "config.json", auto_map={"AutoModel": "modeling.PPLXQwen3Model"})
-    assert load_checkpoint(str(folder)).family == "qwen3"
+    assert load_checkpoint(str(folder)).family == "decoder"
 
 
 def test_without_weights_all_else_is_there(tmp_path: Path) -> None:
@@ -107,3 +107,20 @@ def test_the_records_are_frozen(bert_folder: Path) -> None:
     checkpoint: Checkpoint = load_checkpoint(str(bert_folder))
     with pytest.raises(AttributeError):
         checkpoint.max_tokens = 1_000_000  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("sep_token", "expected"),
+    [(None, "<|endoftext|>"), ("<sep>", "<sep>"), ({"content": "<sep>"}, "<sep>")],
+)
+def test_pplx_context_separates_chunks(tmp_path: Path, sep_token: object, expected: str) -> None:
+    folder = make_qwen3(tmp_path / "m", pplx=True, contextual=True)
+    edit_json(folder / "tokenizer_config.json", sep_token=sep_token)
+    assert load_checkpoint(str(folder)).tokenizer.chunk_separator == expected
+
+
+def test_no_other_model_puts_anything_between_chunks(tmp_path: Path) -> None:
+    """pplx-embed-v1 differs from the contextual one in auto_map alone."""
+    folder = make_qwen3(tmp_path / "m", pplx=True)
+    edit_json(folder / "tokenizer_config.json", sep_token="<|endoftext|>")
+    assert load_checkpoint(str(folder)).tokenizer.chunk_separator is None

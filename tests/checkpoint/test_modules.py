@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hotbed.checkpoint.folder import ModelFolder
-from hotbed.checkpoint.modules import read_modules, transformer_path
+from hotbed.checkpoint.modules import read_modules, weight_paths
 from tests.checkpoint.errors import refused
 from tests.support.checkpoints import write_json
 
@@ -42,12 +42,11 @@ def test_the_spelling_of_the_types_does_not_matter(tmp_path: Path, types: tuple[
 
 
 @pytest.mark.parametrize(
-    "kind", ["Dense", "WeightedLayerPooling", "LayerNorm", "Router", "CLIPModel"]
+    "kind", ["Dropout", "WeightedLayerPooling", "LayerNorm", "Router", "CLIPModel"]
 )
 def test_a_module_is_never_left_out_silently(tmp_path: Path, kind: str) -> None:
-    """EmbeddingGemma without its Dense layers: cosine near 0 to the real vectors."""
     folder = _folder(tmp_path, f"{OLD}.Transformer", f"{OLD}.Pooling", f"{OLD}.{kind}")
-    with refused(f"{OLD}.{kind}", "supported: Transformer, Pooling, Normalize"):
+    with refused(f"{OLD}.{kind}", "supported: Transformer, Pooling, Dense, Normalize"):
         read_modules(folder)
 
 
@@ -58,6 +57,8 @@ def test_a_module_is_never_left_out_silently(tmp_path: Path, kind: str) -> None:
         (),
         ("Transformer", "Normalize", "Pooling"),
         ("Transformer", "Pooling", "Normalize", "Normalize"),
+        ("Transformer", "Pooling", "Normalize", "Dense"),
+        ("Transformer", "Dense", "Pooling"),
         ("Transformer", "Transformer", "Pooling"),
     ],
 )
@@ -78,10 +79,10 @@ def test_a_malformed_file_is_named(tmp_path: Path, entries: object) -> None:
 @pytest.mark.parametrize(("path", "expected"), [("", ""), (".", ""), ("0_BERT/", "0_BERT")])
 def test_where_the_transformer_lies(tmp_path: Path, path: str, expected: str) -> None:
     folder = _folder(tmp_path, f"{OLD}.Transformer", f"{OLD}.Pooling", first_path=path)
-    assert transformer_path(folder) == expected
+    assert weight_paths(folder) == [expected]
 
 
 def test_a_bare_folder_has_no_modules(tmp_path: Path) -> None:
     folder = ModelFolder(name="m", source="folder", path=tmp_path)
     assert read_modules(folder) is None
-    assert transformer_path(folder) == ""
+    assert weight_paths(folder) == [""]

@@ -16,7 +16,9 @@ BERT = ["embeddings.word_embeddings.weight", "encoder.layer.0.output.dense.bias"
 @pytest.mark.parametrize("prefix", ["", "model.", "model.model.", "base_model.model."])
 def test_qwen3_with_and_without_prefix(prefix: str) -> None:
     """Official Qwen3-Embedding files have none; fine-tuned ones have it, sometimes twice."""
-    assert strip_root_prefix([prefix + n for n in QWEN3], "qwen3") == {n: prefix + n for n in QWEN3}
+    assert strip_root_prefix([prefix + n for n in QWEN3], "decoder") == {
+        n: prefix + n for n in QWEN3
+    }
 
 
 @pytest.mark.parametrize("prefix", ["", "bert.", "0.auto_model.", "new."])
@@ -31,22 +33,22 @@ def test_heads_outside_the_prefix_keep_their_names() -> None:
 
 def test_a_name_that_only_ends_alike_is_not_the_root() -> None:
     stored = [*QWEN3, "my_embed_tokens.weight"]
-    assert strip_root_prefix(stored, "qwen3")["embed_tokens.weight"] == "embed_tokens.weight"
+    assert strip_root_prefix(stored, "decoder")["embed_tokens.weight"] == "embed_tokens.weight"
 
 
 @pytest.mark.parametrize(
     ("stored", "family", "says"),
     [
         (QWEN3, "bert", ["embeddings.word_embeddings.weight", "bert model", "norm.weight"]),
-        ([], "qwen3", ["embed_tokens.weight", "none"]),
+        ([], "decoder", ["embed_tokens.weight", "none"]),
         (
             [*QWEN3, *(f"draft.{n}" for n in QWEN3)],
-            "qwen3",
+            "decoder",
             ["more than one prefix", "'draft.'", "''"],
         ),
         (
             ["model.embed_tokens.weight", "layers.0.mlp.up_proj.weight"],
-            "qwen3",
+            "decoder",
             ["mix two forms", "'layers.0.mlp.up_proj.weight'"],
         ),
         (

@@ -18,7 +18,7 @@ def test_a_card_is_proved_and_its_model_runs(
     assert run.run(str(bert_folder), device="cuda", as_json=True) == 0
     report = json.loads(capsys.readouterr().out)
     proofs = {p["what"]: p for p in report["proofs"]}
-    for what in ("attention varlen", "model bert", "model qwen3"):
+    for what in ("attention varlen", "model bert", "model decoder"):
         assert proofs[what]["works"], proofs[what]
     assert report["ceilings"][0]["matmul_flops"] > 1e12
     assert report["driver"]

@@ -60,7 +60,7 @@ def test_the_command_proves_what_works_and_measures_the_ceilings(bert_folder: Pa
     assert 1e8 < ceilings["copy_bytes_per_s"] < 1e13
     assert 1e8 < ceilings["matmul_flops"] < 1e14
     proofs = {p["what"]: p for p in report["proofs"]}
-    for what in ("attention sdpa", "model bert", "model qwen3"):
+    for what in ("attention sdpa", "model bert", "model decoder"):
         assert proofs[what]["works"], proofs[what]
         assert 0 < proofs[what]["error"] < 1e-4
     assert not proofs["attention varlen"]["works"]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.batch import LengthGroup, pack, token_bucket
+from tests.core.test_ragged import batches, rows
 
 
 @given(st.integers(1, 100_000))
@@ -43,6 +44,18 @@ def test_every_token_keeps_its_sequence_and_position(lengths: list[int]) -> None
     assert packed.token_ids[packed.num_tokens :].tolist() == [0] * (
         len(packed.token_ids) - packed.num_tokens
     )
+
+
+@given(batches())
+def test_every_span_keeps_its_tokens(batch: RaggedBatch) -> None:
+    packed = pack(batch)
+    assert packed.row_offsets is not None
+    offsets = packed.row_offsets.tolist()
+    assert offsets == sorted(offsets), "gap and span by turns"
+    assert (offsets[0], offsets[-1]) == (0, len(packed.token_ids))
+    ids = packed.token_ids.tolist()
+    spans = [ids[a:b] for a, b in zip(offsets[1:-1:2], offsets[2:-1:2], strict=True)]
+    assert [spans[row] for row in packed.restore] == rows(batch)
 
 
 def test_equal_lengths_make_one_group() -> None:

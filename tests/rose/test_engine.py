@@ -11,12 +11,15 @@ import torch
 from safetensors.numpy import load_file
 
 from hotbed.checkpoint.load import load_checkpoint
+from hotbed.core.errors import HotbedError
 from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import EngineDeadError
 from hotbed.rose import batch as batch_module
+from hotbed.rose.attention.select import AttentionSettings
 from hotbed.rose.engine import RoseEngine
 from tests.support.checkpoints import make_bert, save_tensors
+from tests.support.families import make_family
 
 
 @pytest.fixture(scope="module", params=["bert", "qwen3", "pplx"])
@@ -158,3 +161,10 @@ def test_info_states_the_facts(engine: RoseEngine) -> None:
     assert info.dimensions == 64
     assert (info.task, info.device, info.dtype) == ("embed", "cpu", "float32")
     assert len(info.fingerprint) == 16
+
+
+def test_a_named_attention_backend_is_never_replaced_without_a_word(tmp_path: Path) -> None:
+    """MPNet's bias is in no backend: it brings its own attention."""
+    checkpoint = load_checkpoint(str(make_family(tmp_path / "m", "mpnet")))
+    with pytest.raises(HotbedError, match="'sdpa' cannot run this model: it has a position bias"):
+        RoseEngine.load(checkpoint, device="cpu", attention=AttentionSettings("sdpa"))

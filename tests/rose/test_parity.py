@@ -19,11 +19,13 @@ from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.engine import RoseEngine
-from tests.support.checkpoints import make_bert, make_qwen3
+from tests.support.checkpoints import edit_json, make_bert, make_qwen3
+from tests.support.families import make_family
 
 MIN_COSINE = 0.999999
 MAX_RELATIVE_ERROR = 1e-4
 
+BPE = {"tokenizer": "bpe"}
 MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "bert mean": (make_bert, {"pooling": "mean"}),
     "bert cls": (make_bert, {"pooling": "cls"}),
@@ -32,11 +34,103 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "qwen3 causal last": (make_qwen3, {"causal": True}),
     "qwen3 bidirectional mean": (make_qwen3, {"causal": False}),
     "qwen3 head dim 128": (make_qwen3, {"head_dim": 128, "layers": 1}),
+    "bert. prefix": (make_family, {"config": "bert", "prefix": "bert.", "pooling": "cls"}),
+    "roberta": (make_family, {"config": "roberta", "prefix": "roberta."}),
+    "xlm-roberta cls": (make_family, {"config": "xlm-roberta", "pooling": "cls"}),
+    "xlm-roberta pad id 3": (make_family, {"config": "xlm-roberta", "pad_token_id": 3}),
+    "camembert": (make_family, {"config": "camembert", "prefix": "roberta."}),
+    "distilbert": (make_family, {"config": "distilbert"}),
+    "distilbert prefix": (
+        make_family,
+        {"config": "distilbert", "prefix": "distilbert.", "pooling": "cls"},
+    ),
+    "mpnet": (make_family, {"config": "mpnet"}),
+    "mpnet prefix": (make_family, {"config": "mpnet", "prefix": "mpnet.", "pooling": "cls"}),
+    "modernbert": (make_family, {"config": "modernbert", "prefix": "model."}),
+    "modernbert cls": (make_family, {"config": "modernbert", "pooling": "cls"}),
+    "qwen2 causal last": (make_family, BPE | {"config": "qwen2", "pooling": "last"}),
+    "qwen2 bidirectional, as gte-Qwen2": (
+        make_family,
+        BPE | {"config": "qwen2", "is_causal": False, "pooling": "last", "prefix": "model."},
+    ),
+    "llama last": (make_family, BPE | {"config": "llama", "pooling": "last", "prefix": "model."}),
+    "llama bidirectional mean": (make_family, BPE | {"config": "llama", "is_causal": False}),
+    "llama without groups, head dim 128": (
+        make_family,
+        BPE | {"config": "llama", "num_key_value_heads": 4, "head_dim": 128},
+    ),
+    "mistral last, as e5-mistral": (
+        make_family,
+        BPE | {"config": "mistral", "pooling": "last", "tokenizer": "bpe with end"},
+    ),
+    "mistral mean": (make_family, BPE | {"config": "mistral"}),
+    "mistral without a window": (
+        make_family,
+        BPE | {"config": "mistral", "sliding_window": None, "pooling": "last"},
+    ),
+    "nomic": (make_family, {"config": "nomic_bert"}),
+    "nomic prefix": (
+        make_family,
+        {"config": "nomic_bert", "prefix": "nomic_bert.", "pooling": "cls"},
+    ),
+    "gte": (make_family, {"config": "gte", "pooling": "cls"}),
+    "gte prefix": (make_family, {"config": "gte", "prefix": "new."}),
+    "gemma3 bidirectional, as EmbeddingGemma": (make_family, BPE | {"config": "gemma3_text"}),
+    "gemma3 causal": (
+        make_family,
+        BPE
+        | {
+            "config": "gemma3_text",
+            "use_bidirectional_attention": False,
+            "pooling": "last",
+            "prefix": "model.",
+        },
+    ),
+    "gemma3 head dim 256": (
+        make_family,
+        BPE | {"config": "gemma3_text", "head_dim": 256, "query_pre_attn_scalar": 256},
+    ),
+}
+# Tokens a token sees on each side, in families with a window: lengths around it are tested.
+WINDOWS = {
+    "modernbert": 16,
+    "modernbert cls": 16,
+    "mistral last, as e5-mistral": 15,
+    "mistral mean": 15,
+    "gemma3 bidirectional, as EmbeddingGemma": 16,
+    "gemma3 causal": 31,
 }
 
 
+# A field of config.json, and a value for it that Hotbed must not have read: it has to show.
+WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("xlm-roberta", {}, {"pad_token_id": 2}),
+    ("modernbert", {}, {"local_attention": 30}),
+    ("modernbert", {}, {"local_attention": 34}),
+    ("modernbert", {}, {"global_attn_every_n_layers": 2}),
+    ("modernbert", {}, {"local_rope_theta": 9000.0}),
+    ("modernbert", {}, {"global_rope_theta": 150000.0}),
+    ("nomic_bert", {}, {"rope_parameters": {"rope_theta": 900.0}}),
+    ("gte", {}, {"rope_parameters": {"rope_theta": 150000.0}}),
+    ("mistral", BPE, {"sliding_window": 15}),
+    ("mistral", BPE, {"sliding_window": 17}),
+    ("llama", BPE, {"rope_theta": 9000.0}),
+    ("gemma3_text", BPE, {"sliding_window": 30}),
+    ("gemma3_text", BPE, {"sliding_window": 34}),
+    ("gemma3_text", BPE, {"rope_local_base_freq": 9000.0}),
+    ("gemma3_text", BPE, {"sliding_window_pattern": 2}),
+    ("gemma3_text", BPE, {"use_bidirectional_attention": False}),
+    ("llama", BPE, {"is_causal": False}),
+    ("qwen2", BPE | {"is_causal": False}, {"is_causal": True}),
+]
+
+
 def _reference(folder: Path, sequences: list[np.ndarray], pooling: str) -> np.ndarray:
-    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    model, loading = AutoModel.from_pretrained(
+        folder, dtype=torch.float32, output_loading_info=True
+    )
+    assert not loading["missing_keys"], "the reference has random weights of its own"
+    model.eval()
     rows = []
     with torch.inference_mode():
         for ids in sequences:
@@ -62,9 +156,11 @@ def test_rows_equal_transformers(name: str, tmp_path: Path) -> None:
     engine = RoseEngine.load(checkpoint, num_threads=1)
     limit = engine.info.max_tokens
     random = np.random.default_rng(0)
+    reach = WINDOWS.get(name, 16)
+    # transformers' RoBERTa looks for pad ids in the text to find positions, so none is in it.
     sequences = [
-        random.integers(0, engine.info.vocab_size, n)
-        for n in (1, 2, limit - 1, limit, 17, 17, limit // 2, 1)
+        random.integers(5, engine.info.vocab_size, n)
+        for n in (1, 2, limit - 1, limit, reach, reach + 1, reach + 1, reach + 2, limit // 2, 1)
     ]
     expected = _reference(folder, sequences, engine.info.pooling)
     raw = OutputSpec(normalize=False)
@@ -75,6 +171,24 @@ def test_rows_equal_transformers(name: str, tmp_path: Path) -> None:
 
     assert _close(rows(sequences), expected), "in a mixed batch"
     assert _close(np.concatenate([rows([s]) for s in sequences]), expected), "alone"
+    order = random.permutation(len(sequences))
+    assert _close(rows([sequences[i] for i in order]), expected[order]), "permuted"
+    engine.close()
+
+
+@pytest.mark.parametrize(("config", "options", "changes"), WRONG)
+def test_a_field_that_is_misread_shows(
+    config: str, options: dict[str, Any], changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """A window one token off or a wrong base is far outside the tolerance."""
+    folder = make_family(tmp_path / "m", config, **options)
+    sequences = [np.random.default_rng(0).integers(5, 200, 90)]
+    expected = _reference(folder, sequences, "mean")
+    edit_json(folder / "config.json", **changes)
+    engine = RoseEngine.load(load_checkpoint(str(folder)), num_threads=1)
+    raw = [OutputSegment(0, 1, OutputSpec(normalize=False))]
+    got = engine.step(RaggedBatch.from_sequences(sequences), raw).wait().rows[0]
+    assert not _close(got, expected)
     engine.close()
 
 

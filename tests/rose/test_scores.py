@@ -20,7 +20,12 @@ from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.engine import RoseEngine
-from tests.support.scorers import make_bert_scorer, make_qwen3_classifier, make_qwen3_reranker
+from tests.support.scorers import (
+    make_bert_scorer,
+    make_qwen3_classifier,
+    make_qwen3_reranker,
+    make_roberta_scorer,
+)
 
 MAX_RELATIVE_ERROR = 1e-4
 
@@ -30,6 +35,12 @@ MODELS: dict[str, tuple[Make, dict[str, Any]]] = {
     "bert, head dim 64, 3 labels": (make_bert_scorer, {"hidden": 128, "labels": 3}),
     "bert, no prefix, sharded": (make_bert_scorer, {"prefix": "", "sharded": True}),
     "bert, one token type": (make_bert_scorer, {"type_vocab_size": 1}),
+    "xlm-roberta, one label, as bge-reranker-v2-m3": (make_roberta_scorer, {}),
+    "xlm-roberta, 3 labels, no prefix, sharded": (
+        make_roberta_scorer,
+        {"labels": 3, "prefix": "", "sharded": True},
+    ),
+    "roberta": (make_roberta_scorer, {"config": "roberta"}),
     "qwen3, one label": (make_qwen3_classifier, {}),
     "qwen3, 3 labels, no prefix, sharded": (
         make_qwen3_classifier,
@@ -49,7 +60,8 @@ def _batch(engine: RoseEngine, seed: int = 0) -> RaggedBatch:
     random = np.random.default_rng(seed)
     lengths = (1, 2, limit - 1, limit, 17, 17, limit // 2, 1, 2)
     batch = RaggedBatch.from_sequences(
-        [random.integers(0, engine.info.vocab_size, n, dtype=np.int32) for n in lengths]
+        # From 5 on: transformers' RoBERTa gives its pad id, 1, no position of its own.
+        [random.integers(5, engine.info.vocab_size, n, dtype=np.int32) for n in lengths]
     )
     if engine.info.token_types < 2:
         return batch

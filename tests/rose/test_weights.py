@@ -14,7 +14,7 @@ from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.errors import HotbedError
 from hotbed.rose.attention.select import AttentionSettings
 from hotbed.rose.engine import RoseEngine
-from hotbed.rose.models import bert, qwen3
+from hotbed.rose.models import bert_weights, decoder
 from hotbed.rose.weights import load_weights
 from tests.support.checkpoints import edit_json, make_bert, make_qwen3, save_tensors
 
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 def _load(folder: Path, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
     checkpoint = load_checkpoint(str(folder))
-    family = {"bert": bert, "qwen3": qwen3}[checkpoint.family]
+    family = {"bert": bert_weights, "decoder": decoder}[checkpoint.family]
     return load_weights(checkpoint, family.weight_map(checkpoint.config), dtype=dtype, device=CPU)
 
 

@@ -7,17 +7,25 @@ needs code of its own there.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from safetensors.numpy import save_file
 
 from tests.support.tiny_tokenizers import END_OF_TEXT, byte_level_bpe, wordpiece
-from tests.support.tiny_weights import Tensors, bert_shapes, qwen3_shapes, random_tensors
+from tests.support.tiny_weights import (
+    Shapes,
+    Tensors,
+    bert_shapes,
+    qwen3_shapes,
+    random_tensors,
+)
 
 Dtype = Literal["float32", "float16", "bfloat16"]
 PoolingName = Literal["mean", "cls", "last"]
+DenseSpec = tuple[int, str, bool]
+"""Width, activation and bias of a Dense module."""
 
 _POOLING_KEYS = {
     "cls": "pooling_mode_cls_token",
@@ -47,6 +55,7 @@ def make_bert(
     default_prompt_name: str | None = None,
     max_seq_length: int | None = 64,
     sentence_transformers: bool = True,
+    dense: Sequence[DenseSpec] = (),
 ) -> Path:
     """Write a BERT encoder and return `folder`.
 
@@ -57,6 +66,7 @@ def make_bert(
         prefix: put before every tensor name, e.g. ``bert.``.
         max_seq_length: for sentence_bert_config.json; None writes null there.
         sentence_transformers: False leaves out modules.json and all that belongs to it.
+        dense: modules behind the pooling.
     """
     tokenizer = wordpiece()
     config = {
@@ -101,6 +111,7 @@ def make_bert(
             prompts=prompts,
             default_prompt_name=default_prompt_name,
             max_seq_length=max_seq_length,
+            dense=dense,
         )
     return folder
 
@@ -110,6 +121,7 @@ def make_qwen3(
     *,
     causal: bool = True,
     pplx: bool = False,
+    contextual: bool = False,
     seed: int = 0,
     layers: int = 2,
     hidden: int = 64,
@@ -137,6 +149,7 @@ def make_qwen3(
         causal: False writes ``is_causal`` false, which `transformers` too reads as bidirectional.
         pplx: like pplx-embed instead: its own model_type (which `transformers` cannot load without
             the folder's code), bidirectional, and a FlexibleQuantizer at the end of modules.json.
+        contextual: with `pplx`, like pplx-embed-context instead.
         pooling: None takes last token if causal, else mean.
         normalize: None takes True, for pplx False.
         prefix: put before every tensor name, e.g. ``model.``.
@@ -171,6 +184,8 @@ def make_qwen3(
     }
     if pplx:
         config["use_bidirectional_attention"] = True
+        kind = "PPLXQwen3ContextualModel" if contextual else "PPLXQwen3Model"
+        config["auto_map"] = {"AutoModel": f"modeling.{kind}"}
     elif not causal:
         config["is_causal"] = False
     folder.mkdir(parents=True, exist_ok=True)
@@ -248,12 +263,18 @@ def write_sentence_transformers(
     default_prompt_name: str | None = None,
     max_seq_length: int | None = None,
     quantizer: bool = False,
+    dense: Sequence[DenseSpec] = (),
 ) -> None:
     """Write modules.json and its companions; Normalize gets no folder, as in the default model."""
     modules = [("", "sentence_transformers.models.Transformer")]
     modules.append(("1_Pooling", "sentence_transformers.models.Pooling"))
+    width = hidden
+    for out, activation, bias in dense:
+        modules.append((f"{len(modules)}_Dense", "sentence_transformers.models.Dense"))
+        write_dense(folder / modules[-1][0], width, out, activation=activation, bias=bias)
+        width = out
     if normalize:
-        modules.append(("2_Normalize", "sentence_transformers.models.Normalize"))
+        modules.append((f"{len(modules)}_Normalize", "sentence_transformers.models.Normalize"))
     listed: list[dict[str, Any]] = [
         {"idx": i, "name": str(i), "path": path, "type": kind}
         for i, (path, kind) in enumerate(modules)
@@ -285,6 +306,22 @@ def write_sentence_transformers(
         folder / "config_sentence_transformers.json",
         {"prompts": dict(prompts or {}), "default_prompt_name": default_prompt_name},
     )
+
+
+def write_dense(
+    folder: Path, width: int, out: int, *, activation: str = "linear.Identity", bias: bool = False
+) -> None:
+    """Write a Dense module's folder; `activation` is the part of torch's name after ``modules.``"""
+    folder.mkdir(exist_ok=True)
+    config = {
+        "in_features": width,
+        "out_features": out,
+        "bias": bias,
+        "activation_function": f"torch.nn.modules.{activation}",
+    }
+    write_json(folder / "config.json", config)
+    shapes: Shapes = {"linear.weight": (out, width)} | ({"linear.bias": (out,)} if bias else {})
+    save_tensors(folder / "model.safetensors", random_tensors(shapes, seed=width + out))
 
 
 def write_json(path: Path, value: object) -> None:

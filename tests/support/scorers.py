@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer, processors
 
 from tests.support.checkpoints import Dtype, edit_json, make_bert, make_qwen3, write_tensors
+from tests.support.families import make_family
 
 QWEN_SPECIALS = ["<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 
@@ -29,6 +30,35 @@ def make_bert_scorer(
     hidden = json.loads((folder / "config.json").read_text())["hidden_size"]
     head = _linear("classifier", labels, hidden)
     return _add_head(folder, "BertForSequenceClassification", head, labels, prefix, sharded)
+
+
+def make_roberta_scorer(
+    folder: Path,
+    *,
+    config: str = "xlm-roberta",
+    labels: int = 1,
+    prefix: str = "roberta.",
+    sharded: bool = False,
+    **options: Any,
+) -> Path:
+    """A model of RoBERTa's kind for sequence classification, like bge-reranker-v2-m3.
+
+    Args:
+        folder: made if need be.
+        config: a name in `tests.support.families.CONFIGS`.
+        options: as of `make_family`.
+    """
+    make_family(folder, config, sharded=False, **options)
+    for name in ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
+        (folder / name).unlink()
+    settings = json.loads((folder / "config.json").read_text())
+    hidden = settings["hidden_size"]
+    head = {
+        **_linear("classifier.dense", hidden, hidden),
+        **_linear("classifier.out_proj", labels, hidden),
+    }
+    name = settings["architectures"][0].replace("Model", "ForSequenceClassification")
+    return _add_head(folder, name, head, labels, prefix, sharded)
 
 
 def make_qwen3_classifier(

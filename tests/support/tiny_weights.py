@@ -22,7 +22,7 @@ def random_tensors(shapes: Shapes, seed: int) -> Tensors:
     tensors: Tensors = {}
     for name, shape in shapes.items():
         values = random.standard_normal(shape, dtype=np.float32)
-        if "norm" in name.lower() and name.endswith("weight"):
+        if ("norm" in name.lower() or "_ln." in name) and name.endswith("weight"):
             values = 1 + 0.1 * values
         elif len(shape) == 1:
             values *= 0.1

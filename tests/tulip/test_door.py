@@ -17,6 +17,7 @@ from hotbed.tulip.testing import FAKE_INFO
 from hotbed.tulip.work import Answer, Item
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.codec import decode_rows, encode_output, encode_ragged
+from tests.core.test_ragged import with_spans
 
 INFO = replace(FAKE_INFO, dimensions=20, max_tokens=8, vocab_size=100, normalize=True)
 
@@ -103,3 +104,12 @@ def test_rows_and_timings_go_out() -> None:
 def test_an_error_does_not_go_out_as_rows() -> None:
     with pytest.raises(HotbedError, match="cancelled"):
         hand_out(answer(faults.cancelled()), "abc", into=pb.Rows())
+
+
+def test_spans_pass_for_a_model_that_pools_by_mean_and_for_no_other() -> None:
+    """Mean rows of chunks beside cls rows of texts would look right and compare wrongly."""
+    message = encode_ragged(with_spans(([1, 2, 3], [(0, 1), (2, 3)])))
+    batch, _ = admit(message, encode_output(OutputSpec()), INFO)
+    assert batch.num_rows == 2
+    with pytest.raises(HotbedError, match="pools by 'cls'"):
+        admit(message, encode_output(OutputSpec()), replace(INFO, pooling="cls"))

@@ -18,6 +18,7 @@ from hotbed.tulip.scheduler import Scheduler
 from hotbed.tulip.testing import OutOfMemoryError, expected_rows
 from hotbed.tulip.work import Answer, Item, Step
 from hotbed.wire.limits import Limits
+from tests.core.test_ragged import with_spans
 
 LIMITS = Limits(
     max_step_tokens=10,
@@ -49,8 +50,13 @@ def submit(scheduler: Scheduler, *lengths: int, now: float = 0.0, **kwargs: floa
 def run(step: Step) -> StepResult:
     """What a sound engine answers."""
     batch, segments = step.build()
-    rows = [expected_rows(batch.slice(s.start, s.stop), s.spec) for s in segments]
-    return StepResult(rows, np.ones(batch.num_sequences, dtype=np.bool_))
+    rows = [
+        expected_rows(
+            batch.slice(batch.sequence_of(s.start), batch.sequence_of(s.stop - 1) + 1), s.spec
+        )
+        for s in segments
+    ]
+    return StepResult(rows, np.ones(batch.num_rows, dtype=np.bool_))
 
 
 def must_step(scheduler: Scheduler, now: float = 0.0) -> Step:
@@ -445,3 +451,50 @@ def test_timings_are_queue_device_and_total() -> None:
     assert (one.queue_s, one.device_s, one.total_s) == (2.0, 2.0, 4.0)
     # Last step: begins when the second ends at 6. First step: began when the first ended at 5.
     assert (two.queue_s, two.device_s, two.total_s) == (4.0, 4.0, 7.0)
+
+
+def chunked_item(*documents: tuple[int, int], spec: OutputSpec = SPEC) -> Item:
+    """An item of documents of (tokens, chunks), each chunk a token, the first of them empty."""
+    sequences = []
+    for num_tokens, num_chunks in documents:
+        ids = [next(_next_id) for _ in range(num_tokens)]
+        sequences.append((ids, [(max(0, i - 1), i) for i in range(num_chunks)]))
+    return Item(with_spans(*sequences), spec, on_answer=lambda _: None)
+
+
+def test_chunks_of_documents_come_back_in_order_over_steps_beside_plain_texts() -> None:
+    scheduler = Scheduler(LIMITS)
+    items = [
+        make_item(2),
+        chunked_item((4, 3), (6, 1), (5, 2)),  # over two steps
+        make_item(3, 4),
+        chunked_item((9, 5), spec=OutputSpec(16, OutputDtype.INT8, normalize=False)),
+    ]
+    for item in items:
+        scheduler.submit(item, 0.0)
+    finish(scheduler)
+    answers = scheduler.take_answers()
+    assert {a.item for a in answers} == set(items)
+    for answer in answers:
+        assert_rows(answer)
+        assert len(answer.result) == answer.item.batch.num_rows
+
+
+def test_a_bad_row_of_a_chunk_is_named_by_its_document() -> None:
+    scheduler = Scheduler(LIMITS)
+    scheduler.submit(chunked_item((3, 2), (3, 3)), 0.0)
+    step = must_step(scheduler)
+    result = run(step)
+    result.finite[3] = False
+    scheduler.complete(step, result, 0.0)
+    (answer,) = scheduler.take_answers()
+    assert isinstance(answer.result, HotbedError)
+    assert answer.result.param == "input[1]"
+
+
+def test_more_chunks_than_rows_fit_a_reply_are_too_large() -> None:
+    scheduler = Scheduler(LIMITS)
+    scheduler.submit(chunked_item((9, 8)), 0.0)
+    with pytest.raises(HotbedError, match="9 spans, the limit is 8") as caught:
+        scheduler.submit(chunked_item((9, 9)), 0.0)
+    assert caught.value.code is ErrorCode.TOO_LARGE

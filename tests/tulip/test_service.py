@@ -13,8 +13,9 @@ from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.output import OutputDtype, OutputSpec
 from hotbed.tulip.testing import FAKE_INFO, OutOfMemoryError, expected_rows
 from hotbed.wire import tulip_pb2 as pb
-from hotbed.wire.codec import decode_info, decode_rows, encode_output
+from hotbed.wire.codec import decode_info, decode_rows, encode_output, encode_ragged
 from hotbed.wire.errors import error_from_rpc
+from tests.core.test_ragged import with_spans
 from tests.tulip.conftest import WAIT_S, Running, StartTulip, ragged
 
 
@@ -183,3 +184,13 @@ async def test_a_step_that_fails_once_is_tried_again(tulip: Running, error: Exce
     tulip.engine.fail_next(error)
     rows = await tulip.embed([[1], [2]])
     np.testing.assert_array_equal(decode_rows(rows), expected_rows([[1], [2]]))
+
+
+async def test_chunks_of_documents_get_a_row_each(tulip: Running) -> None:
+    batch = with_spans(([1, 2, 3, 4], [(0, 1), (2, 2), (2, 4)]), ([5], [(0, 1)]))
+    request = pb.EmbedRequest(batch=encode_ragged(batch))
+    reply = await tulip.stub.Embed(request, timeout=WAIT_S)
+    rows = decode_rows(reply.rows)
+    assert reply.rows.count == 4
+    np.testing.assert_array_equal(rows, expected_rows(batch))
+    assert not rows[1].any(), "an empty chunk"

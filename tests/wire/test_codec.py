@@ -14,6 +14,7 @@ from hotbed.core.ragged import RaggedBatch
 from hotbed.wire import codec
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.limits import Limits
+from tests.core.test_ragged import batches, rows
 
 INFO = ModelInfo("m", "embed", "bert", 384, 256, 30522, "mean", True, "float32", "cpu", "abc")
 LIMITS = Limits(2048, 512, 262144, 2048, 131072, 1024)
@@ -54,6 +55,43 @@ def test_decoded_ids_share_the_message_bytes_and_cannot_be_written() -> None:
     assert not back.token_ids.flags.owndata
     with pytest.raises(ValueError, match="read-only"):
         back.token_ids[0] = 5
+
+
+@given(batches())
+@settings(deadline=None)
+def test_spans_survive_the_wire(batch: RaggedBatch) -> None:
+    message = pb.Ragged.FromString(codec.encode_ragged(batch).SerializeToString())
+    assert rows(codec.decode_ragged(message)) == rows(batch)
+
+
+def test_a_batch_without_spans_sends_none() -> None:
+    message = codec.encode_ragged(RaggedBatch.from_sequences([[1, 2]]))
+    assert (message.span_counts, message.span_bounds) == (b"", b"")
+    assert codec.decode_ragged(message).spans is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "bounds", "param", "message"),
+    [
+        (int32(1, 1), b"", "batch.span_counts", "sum to 2, batch.span_bounds holds 0"),
+        (b"", int32(0, 1), "batch.span_counts", "sum to 0, batch.span_bounds holds 2"),
+        (int32(1, 1), int32(0, 1), "batch.span_counts", "sum to 2"),
+        (int32(1), int32(0, 1), "batch.span_bounds", "cu_spans"),
+        (int32(2, 0), int32(0, 1, 1, 2), "batch.span_bounds", "at least 1 span"),
+        (int32(3, -1), int32(0, 1, 1, 2), "batch.span_bounds", "at least 1 span"),
+        (int32(1, 1), int32(0, 1, 0, 2), "batch.span_bounds", "span 0 of sequence 1 is 0 to 2"),
+        (int32(1, 1), int32(1, 0, 0, 1), "batch.span_bounds", "span 0 of sequence 0 is 1 to 0"),
+        (b"\x01", b"", "batch.span_counts", "not a multiple of 4"),
+    ],
+)
+def test_malformed_spans_are_refused_and_name_their_field(
+    counts: bytes, bounds: bytes, param: str, message: str
+) -> None:
+    ragged = pb.Ragged(token_ids=int32(1, 2, 3), lengths=int32(2, 1))
+    ragged.span_counts, ragged.span_bounds = counts, bounds
+    with pytest.raises(HotbedError, match=message) as caught:
+        codec.decode_ragged(ragged)
+    assert (caught.value.code, caught.value.param) == (ErrorCode.INVALID_INPUT, param)
 
 
 @pytest.mark.parametrize(

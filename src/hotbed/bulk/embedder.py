@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
-from hotbed.bulk.windows import compute
+from hotbed.bulk.windows import compute, compute_batch
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
 from hotbed.core.errors import HotbedError, invalid, shift_input_index
@@ -16,6 +17,7 @@ from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputDtype, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.engine import RoseEngine
+from hotbed.text.chunked import encode_chunks
 from hotbed.text.prompts import resolve_prompt
 from hotbed.text.tokenizer import EncodeOptions, Tokenizer
 
@@ -129,6 +131,47 @@ class Embedder:
         return compute(
             self._engine, len(texts), encode, spec, what="embedding", show_progress=show_progress
         )
+
+    def embed_chunks(
+        self,
+        documents: Sequence[Sequence[str]],
+        *,
+        input_type: Literal["query", "document"] | None = None,
+        prompt_name: str | None = None,
+        dimensions: int | None = None,
+        output_dtype: str = "float32",
+        normalize: bool | None = None,
+    ) -> list[NDArray[Any]]:
+        """Embed the chunks of documents, each chunk in the light of its whole document.
+
+        A document is read as one sequence; the row of a chunk is the mean over its own tokens. What
+        pplx-embed-context-v1 is made for (its separator is put between the chunks), and what is
+        known as late chunking with other models that pool by mean.
+
+        Args:
+            documents: the chunks of each, in order. All chunks of one together are at most
+                `info.max_tokens` long; nothing is truncated.
+            input_type: picks the model's prompt; it stands before the first chunk, in no row.
+            prompt_name: picks a prompt of the model by name.
+            dimensions: as for `embed`, and so the other arguments.
+            output_dtype: as for `embed`.
+            normalize: as for `embed`.
+
+        Returns:
+            [chunks, row width] for each document.
+
+        Raises:
+            HotbedError: INVALID_INPUT naming the document and chunk, the limit, or the pooling of a
+                model that does not pool by mean; INTERNAL if a row is not finite.
+        """
+        self.info.check_spans()
+        spec = self._spec(dimensions, output_dtype, normalize)
+        prompt = resolve_prompt(self._prompts, prompt_name=prompt_name, input_type=input_type)
+        batch = encode_chunks(self._tokenizer, documents, prompt=prompt)
+        shape = (batch.num_rows, spec.row_width(self.info.dimensions))
+        result = np.empty(shape, dtype=spec.dtype.numpy)
+        compute_batch(self._engine, batch, spec, into=result)
+        return [result[slice(*batch.rows_of(i, i + 1))] for i in range(batch.num_sequences)]
 
     def _spec(self, dimensions: int | None, dtype: str, normalize: bool | None) -> OutputSpec:
         try:

@@ -63,7 +63,7 @@ def compute(
         for start, batch in _tokenized(num_inputs, encode):
             rows = result[start : start + batch.num_sequences]
             try:
-                _compute_window(engine, batch, spec, into=rows, advance=advance)
+                compute_batch(engine, batch, spec, into=rows, advance=advance)
             except HotbedError as error:
                 raise shift_input_index(error, start) from None
     return result
@@ -88,29 +88,36 @@ def _tokenized(num_inputs: int, encode: Encode) -> Iterator[tuple[int, RaggedBat
             yield start, batch
 
 
-def _compute_window(
+def compute_batch(
     engine: RoseEngine,
     batch: RaggedBatch,
     spec: OutputSpec,
     *,
     into: NDArray[Any],
-    advance: Callable[[int], None],
+    advance: Callable[[int], None] = lambda num_inputs: None,
 ) -> None:
-    """Compute the rows of one window, longest sequences first."""
+    """Compute the batch's rows, longest sequences first.
+
+    Raises:
+        HotbedError: INTERNAL with ``input[i]`` for a sequence with a row that is not finite.
+    """
     order = np.argsort(-batch.lengths, kind="stable")
     budget = engine.default_step_tokens
     chunks = split(batch.lengths[order], max_tokens=budget, max_sequences=budget)
     in_flight: deque[tuple[NDArray[np.intp], LazyTensor]] = deque()
 
     def collect() -> None:
-        rows_of, pending = in_flight.popleft()
+        indexes, pending = in_flight.popleft()
         done = pending.wait()
+        rows_of = _rows_of(batch, indexes)
         into[rows_of] = done.rows[0]
-        for index in rows_of[~done.finite].tolist():
-            if len(rows_of) > 1 and not engine.isolates_nan:
+        for row in rows_of[~done.finite].tolist():
+            index = batch.sequence_of(row)
+            if len(indexes) > 1 and not engine.isolates_nan:
                 # It may be the fault of another sequence of the step.
-                alone = engine.step(batch.select([index]), (OutputSegment(0, 1, spec),)).wait()
-                into[index] = alone.rows[0][0]
+                step = batch.select([index])
+                alone = engine.step(step, (OutputSegment(0, step.num_rows, spec),)).wait()
+                into[slice(*batch.rows_of(index, index + 1))] = alone.rows[0]
                 if alone.finite.all():
                     continue
             raise HotbedError(
@@ -118,16 +125,24 @@ def _compute_window(
                 "the model gave a row that is not finite",
                 param=f"input[{index}]",
             )
-        advance(len(rows_of))
+        advance(len(indexes))
 
     for start, stop in chunks:
-        rows_of = order[start:stop]
-        segment = OutputSegment(0, len(rows_of), spec)
-        in_flight.append((rows_of, engine.step(batch.select(rows_of), (segment,))))
+        indexes = order[start:stop]
+        step = batch.select(indexes)
+        segment = OutputSegment(0, step.num_rows, spec)
+        in_flight.append((indexes, engine.step(step, (segment,))))
         if len(in_flight) == _STEPS_IN_FLIGHT:
             collect()
     while in_flight:
         collect()
+
+
+def _rows_of(batch: RaggedBatch, indexes: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The rows that the sequences of these indexes give, in this order."""
+    if batch.spans is None:
+        return indexes
+    return np.concatenate([np.arange(*batch.rows_of(int(i), int(i) + 1)) for i in indexes])
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hotbed.checkpoint.config import CONFIG_FILE
+from hotbed.checkpoint.config_fields import CONFIG_FILE
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
 from hotbed.checkpoint.sentence_transformers import SETTINGS_FILE
 from hotbed.core.errors import invalid

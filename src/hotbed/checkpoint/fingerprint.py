@@ -7,11 +7,12 @@ arithmetic of their devices. The tokenizer is not in it: text never reaches a re
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from hotbed.checkpoint.records import Checkpoint
+from hotbed.checkpoint.records import Checkpoint, TensorInfo
 
 NUM_HEX_DIGITS = 16
 
@@ -32,7 +33,7 @@ def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:
     if not checkpoint.tensors:
         raise ValueError(f"no fingerprint: {checkpoint.name!r} was loaded without its weights")
     recipe: dict[str, object] = {
-        "weights": sorted(_digest(file) for file in _weight_files(checkpoint)),
+        "weights": sorted(_digest(file) for file in _files(checkpoint.tensors)),
         "family": checkpoint.family,
         "config": checkpoint.config,
         "pooling": checkpoint.pooling,
@@ -40,14 +41,19 @@ def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:
         "max_tokens": checkpoint.max_tokens,
         "dtype": dtype,
     }
+    if checkpoint.dense:
+        recipe["dense"] = [
+            (module.activation, [_digest(file) for file in _files(module.tensors)])
+            for module in checkpoint.dense
+        ]
     if checkpoint.head is not None:
         recipe["head"] = checkpoint.head
     encoded = msgspec.json.encode(recipe, order="deterministic")
     return hashlib.sha256(encoded).hexdigest()[:NUM_HEX_DIGITS]
 
 
-def _weight_files(checkpoint: Checkpoint) -> set[Path]:
-    return {tensor.file for tensor in checkpoint.tensors.values()}
+def _files(tensors: Mapping[str, TensorInfo]) -> set[Path]:
+    return {tensor.file for tensor in tensors.values()}
 
 
 def _digest(file: Path) -> str:

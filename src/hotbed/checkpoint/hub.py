@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hotbed.checkpoint.folder import ModelFolder
-from hotbed.checkpoint.modules import transformer_path
+from hotbed.checkpoint.modules import weight_paths
 from hotbed.checkpoint.safetensors_index import INDEX_FILE, weight_files
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
 
@@ -57,8 +57,11 @@ def download(
     if offline or not weights:
         return folder
     found = ModelFolder(name=name, source="hub", path=folder)
-    inside = transformer_path(found)
-    wanted = [f"{inside}/{file}" if inside else file for file in weight_files(found.sub(inside))]
+    wanted = [
+        f"{inside}/{file}" if inside else file
+        for inside in weight_paths(found)
+        for file in weight_files(found.sub(inside))
+    ]
     return _snapshot(name, wanted, revision=folder.name, offline=False, advice=advice)
 
 

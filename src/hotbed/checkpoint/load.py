@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from hotbed.checkpoint.config import read_config
-from hotbed.checkpoint.folder import ModelFolder
+from hotbed.checkpoint.config_fields import Architecture
+from hotbed.checkpoint.dense import read_dense
+from hotbed.checkpoint.folder import ModelFolder, read_json_object
 from hotbed.checkpoint.modules import read_modules
 from hotbed.checkpoint.records import Checkpoint, Prompts, TokenizerFiles
 from hotbed.checkpoint.resolve import resolve
@@ -21,6 +24,8 @@ from hotbed.checkpoint.sentence_transformers import (
 from hotbed.checkpoint.task import AskedTask, find_task
 
 _TOKENIZER_FILE = "tokenizer.json"
+_TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+_DEFAULT_SEPARATOR = "<|endoftext|>"  # what pplx-embed-context-v1 was trained with
 _log = logging.getLogger(__name__)
 
 
@@ -76,20 +81,38 @@ def load_checkpoint(
         config=architecture.config,
         pooling=pooling,
         prompts=read_prompts(folder) if head is None else Prompts(),
-        tokenizer=_tokenizer_files(transformer),
+        tokenizer=_tokenizer_files(transformer, architecture),
         max_tokens=read_max_tokens(transformer, architecture),
         tensors={short: tensors[stored] for short, stored in stored_names.items()},
         stored_names=stored_names,
         quantizer=architecture.quantizer,
         head=head,
+        dense=read_dense(folder, modules, width=architecture.config.hidden_size, weights=weights),
     )
 
 
-def _tokenizer_files(folder: ModelFolder) -> TokenizerFiles:
+def _tokenizer_files(folder: ModelFolder, architecture: Architecture) -> TokenizerFiles:
     if not folder.has(_TOKENIZER_FILE):
         raise folder.missing(
             _TOKENIZER_FILE,
             "vocab.txt, merges.txt or a SentencePiece file alone is not enough. transformers'"
             " AutoTokenizer.from_pretrained(folder).save_pretrained(folder) writes it",
         )
-    return TokenizerFiles(tokenizer_json=folder.path / _TOKENIZER_FILE)
+    has_config = folder.has(_TOKENIZER_CONFIG_FILE)
+    config = read_json_object(folder.path / _TOKENIZER_CONFIG_FILE) if has_config else {}
+    return TokenizerFiles(
+        tokenizer_json=folder.path / _TOKENIZER_FILE,
+        chunk_separator=(
+            _token(config, "sep_token") or _DEFAULT_SEPARATOR
+            if architecture.separates_chunks
+            else None
+        ),
+        end_token=_token(config, "eos_token") if config.get("add_eos_token") is True else None,
+    )
+
+
+def _token(config: dict[str, Any], name: str) -> str | None:
+    """A special token of tokenizer_config.json: a string, or the object that some files hold."""
+    token = config.get(name)
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) and text else None

@@ -6,6 +6,7 @@ have nothing to do with the model's (a Dense layer's absence: cosine near 0).
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -14,15 +15,12 @@ from hotbed.checkpoint.folder import ModelFolder, read_json
 from hotbed.core.errors import invalid
 
 MODULES_FILE = "modules.json"
-_SUPPORTED = ("Transformer", "Pooling", "Normalize", "FlexibleQuantizer", "LogitScore")
-_CHAINS = (
-    ("Transformer", "Pooling"),
-    ("Transformer", "Pooling", "Normalize"),
-    ("Transformer", "Pooling", "FlexibleQuantizer"),
-    ("Transformer", "Pooling", "Normalize", "FlexibleQuantizer"),
-    # CrossEncoder: the transformer holds the head itself, or gives a language model's logits.
-    ("Transformer",),
-    ("Transformer", "LogitScore"),
+SUPPORTED_MODULES = ("Transformer", "Pooling", "Dense", "Normalize", "FlexibleQuantizer")
+"""Of an embedder, in their order."""
+_KNOWN = (*SUPPORTED_MODULES, "LogitScore")
+# CrossEncoder: the transformer holds the head itself, or gives a language model's logits.
+_CHAIN = re.compile(
+    r"Transformer( LogitScore)?|Transformer Pooling( Dense)*( Normalize)?( FlexibleQuantizer)?"
 )
 
 
@@ -39,7 +37,7 @@ def read_modules(folder: ModelFolder) -> tuple[Module, ...] | None:
 
     Raises:
         HotbedError: INVALID_INPUT naming the module type that is not supported, or the chain if
-            its order is not Transformer, Pooling[, Normalize][, FlexibleQuantizer] or
+            its order is not Transformer, Pooling[, Dense …][, Normalize][, FlexibleQuantizer] or
             Transformer[, LogitScore].
     """
     if not folder.has(MODULES_FILE):
@@ -54,30 +52,37 @@ def read_modules(folder: ModelFolder) -> tuple[Module, ...] | None:
         Module(kind=e["type"].rsplit(".", 1)[-1], type=e["type"], path=e["path"]) for e in entries
     )
     for module in modules:
-        if module.kind not in _SUPPORTED:
+        if module.kind not in _KNOWN:
             raise invalid(
                 f"{path}: module type {module.type!r} is not supported, and leaving it out would"
-                f" give other vectors; supported: {', '.join(_SUPPORTED)}",
+                f" give other vectors; supported: {', '.join(_KNOWN)}",
                 param=MODULES_FILE,
             )
     kinds = tuple(module.kind for module in modules)
-    if kinds not in _CHAINS:
+    if not _CHAIN.fullmatch(" ".join(kinds)):
         raise invalid(
             f"{path}: the modules are {' -> '.join(kinds) or 'none'}; supported:"
-            " Transformer -> Pooling [-> Normalize] [-> FlexibleQuantizer], and for a CrossEncoder"
-            " Transformer [-> LogitScore]",
+            " Transformer -> Pooling [-> Dense ...] [-> Normalize] [-> FlexibleQuantizer], and for"
+            " a CrossEncoder Transformer [-> LogitScore]",
             param=MODULES_FILE,
         )
     return modules
 
 
-def transformer_path(folder: ModelFolder) -> str:
-    """Where in the folder the transformer's own files lie, with slashes; empty for the root."""
+def weight_paths(folder: ModelFolder) -> list[str]:
+    """Where in the folder the modules with weights lie, with slashes; empty for the root.
+
+    The transformer comes first.
+    """
     modules = read_modules(folder)
     if modules is None:
-        return ""
-    inside = folder.sub(modules[0].path).path.relative_to(folder.path).as_posix()
-    return "" if inside == "." else inside
+        return [""]
+    paths = []
+    for module in modules:
+        if module.kind in ("Transformer", "Dense"):
+            inside = folder.sub(module.path).path.relative_to(folder.path).as_posix()
+            paths.append("" if inside == "." else inside)
+    return paths
 
 
 def _is_entry(entry: object) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 
 from hotbed.core.model_info import Activation, Task
 
+FamilyName = Literal["bert", "decoder", "gemma3", "modernbert", "mpnet", "rotary_bert"]
 Pooling = Literal["mean", "cls", "last"]
 Quantizer = Literal["none", "pplx"]
 """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
@@ -24,13 +25,21 @@ logit of "yes" less that of "no" at the last token."""
 PairForm = Literal["tokenizer", "qwen3_reranker"]
 """``tokenizer``: query and document as the tokenizer joins two texts. ``qwen3_reranker``: in
 Qwen3-Reranker's chat template."""
+DenseActivation = Literal["none", "tanh", "relu", "gelu"]
+DENSE_ACTIVATIONS: dict[str, DenseActivation] = {
+    "Identity": "none",
+    "Tanh": "tanh",
+    "ReLU": "relu",
+    "GELU": "gelu",
+}
+"""By torch's class."""
 ModelSource = Literal["folder", "package", "hub"]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of a BERT encoder's config.json that the model uses."""
+    """Fields of a BERT encoder's config.json that the model uses; with its relatives."""
 
     vocab_size: _Count
     hidden_size: _Count
@@ -41,14 +50,23 @@ class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
     type_vocab_size: _Count = 2
     layer_norm_eps: _Positive = 1e-12
     hidden_act: str = "gelu"
+    position_offset: int = 0
+    """Row of the position table that a sequence's first token takes."""
+    naming: Literal["bert", "distilbert"] = "bert"
+    """Of the tensors; DistilBERT has no token types either."""
 
     @property
     def head_dim(self) -> int:
         return self.hidden_size // self.num_attention_heads
 
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens that there are positions for."""
+        return self.max_position_embeddings - self.position_offset
 
-class Qwen3Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of a Qwen3 decoder's config.json, causal or bidirectional.
+
+class DecoderConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of a decoder's config.json (Qwen3, Qwen2, Llama, Mistral), and what follows from them.
 
     `head_dim` is a field of its own: hidden_size / num_attention_heads is wrong for Qwen3 4B.
     """
@@ -62,12 +80,139 @@ class Qwen3Config(msgspec.Struct, frozen=True, kw_only=True):
     intermediate_size: _Count
     max_position_embeddings: _Count
     rms_norm_eps: _Positive = 1e-6
-    rope_theta: _Positive = 1_000_000.0
-    hidden_act: str = "silu"
+    rope_theta: _Positive
+    is_causal: bool = True
+    window: _Count | None = None
+    """Tokens that one sees to its left, itself not counted; None for all."""
+    qk_norm: bool = False
+    """Whether q and k are normalised for each head, as in Qwen3."""
+    qkv_bias: bool = False
+    """Whether their projections have biases, as in Qwen2."""
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens that there are positions for."""
+        return self.max_position_embeddings
+
+
+class ModernBertConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of a ModernBERT encoder's config.json, and what follows from them.
+
+    Local layers see `window` tokens on each side and rotate by `local_theta`, the others see all
+    and rotate by `global_theta`.
+    """
+
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    intermediate_size: _Count
+    max_position_embeddings: _Count
+    global_theta: _Positive
+    local_theta: _Positive
+    window: _Count
+    is_local: tuple[bool, ...]
+    """For each layer."""
+    norm_eps: _Positive = 1e-5
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens that there are positions for."""
+        return self.max_position_embeddings
+
+
+class Gemma3Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of a Gemma 3 text model's config.json, and what follows from them.
+
+    Local layers see a `window` and rotate by `local_theta`, the others see all and rotate by
+    `global_theta`.
+    """
+
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    num_key_value_heads: _Count
+    head_dim: _Count
+    intermediate_size: _Count
+    max_position_embeddings: _Count
+    global_theta: _Positive
+    local_theta: _Positive
+    window: _Count
+    """Tokens on each side, or to the left of a causal model; the token itself not counted."""
+    is_local: tuple[bool, ...]
+    """For each layer."""
+    rms_norm_eps: _Positive = 1e-6
     is_causal: bool = True
 
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens that there are positions for."""
+        return self.max_position_embeddings
 
-ArchitectureConfig = BertConfig | Qwen3Config
+
+class MpnetConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of MPNet's config.json that the model uses."""
+
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    intermediate_size: _Count
+    max_position_embeddings: Annotated[int, msgspec.Meta(ge=3, le=2**31 - 1)]
+    relative_attention_num_buckets: Annotated[int, msgspec.Meta(ge=4, multiple_of=4)] = 32
+    layer_norm_eps: _Positive = 1e-12
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def position_offset(self) -> int:
+        """Row of the position table that a sequence's first token takes, whatever the pad id."""
+        return 2
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens that there are positions for."""
+        return self.max_position_embeddings - self.position_offset
+
+
+class RotaryBertConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of config.json of Nomic's and GTE's BERT, and what follows from them."""
+
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    intermediate_size: _Count
+    max_position_embeddings: _Count
+    """Positions that are rotated as in training."""
+    rope_theta: _Positive
+    gate: Literal["silu", "gelu"]
+    """Activation of the gate in the MLP."""
+    naming: Literal["nomic", "gte"]
+    """Of the tensors; GTE's layers have biases, Nomic's none."""
+    layer_norm_eps: _Positive = 1e-12
+    type_vocab_size: _Count = 2
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens that there are positions for."""
+        return self.max_position_embeddings
+
+
+ArchitectureConfig = (
+    BertConfig | DecoderConfig | Gemma3Config | ModernBertConfig | MpnetConfig | RotaryBertConfig
+)
 
 
 class TensorInfo(msgspec.Struct, frozen=True):
@@ -85,6 +230,16 @@ class PoolingConfig(msgspec.Struct, frozen=True, kw_only=True):
     pooling: Pooling
     normalize: bool
     """Whether a Normalize module follows."""
+
+
+class DenseModule(msgspec.Struct, frozen=True, kw_only=True):
+    """A linear layer between pooling and normalisation, from a Dense module's folder."""
+
+    in_features: _Count
+    out_features: _Count
+    activation: DenseActivation
+    tensors: Mapping[str, TensorInfo]
+    """``linear.weight`` and, if there is one, ``linear.bias``; empty without the weights."""
 
 
 class ScoreHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +271,11 @@ class TokenizerFiles(msgspec.Struct, frozen=True, kw_only=True):
     """What the tokenizer is built from."""
 
     tokenizer_json: Path
+    chunk_separator: str | None = None
+    """The special token that the model wants between the chunks of a document; None: nothing."""
+    end_token: str | None = None
+    """The token that must end every text, whether tokenizer.json says so or not; None: as it says.
+    """
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +290,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """As asked for."""
     source: ModelSource
     folder: Path
-    family: Literal["bert", "qwen3"]
+    family: FamilyName
     architecture: str
     """``architectures[0]`` of config.json."""
     config: ArchitectureConfig
@@ -139,13 +299,23 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer: TokenizerFiles
     max_tokens: int
     """Longest sequence, special tokens included: the smallest of max_seq_length
-    (sentence_bert_config.json), max_position_embeddings and the tokenizer's model_max_length."""
+    (sentence_bert_config.json), the config's longest sequence and the tokenizer's
+    model_max_length."""
     tensors: Mapping[str, TensorInfo]
     stored_names: Mapping[str, str]
     quantizer: Quantizer = "none"
     """The model's own recipe for int8 rows."""
+    dense: tuple[DenseModule, ...] = ()
+    """Linear layers that the pooled row goes through, in order."""
     head: ScoreHead | None = None
     """Of a model that scores; None: it embeds."""
+
+    @property
+    def dimensions(self) -> int:
+        """Width of a row; of a model that scores, its labels."""
+        if self.head is not None:
+            return len(self.head.labels)
+        return self.dense[-1].out_features if self.dense else self.config.hidden_size
 
     @property
     def task(self) -> Task:

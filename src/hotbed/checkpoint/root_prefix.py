@@ -9,18 +9,30 @@ is the prefix.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 from hotbed.checkpoint.folder import listed
+from hotbed.checkpoint.records import FamilyName
 from hotbed.core.errors import invalid
 
-_ANCHOR = {"bert": "embeddings.word_embeddings.weight", "qwen3": "embed_tokens.weight"}
-_BODY = {"bert": ("embeddings.", "encoder."), "qwen3": ("embed_tokens.", "layers.", "norm.")}
+_ANCHOR: dict[FamilyName, str] = {
+    "bert": "embeddings.word_embeddings.weight",
+    "modernbert": "embeddings.tok_embeddings.weight",
+    "mpnet": "embeddings.word_embeddings.weight",
+    "rotary_bert": "embeddings.word_embeddings.weight",
+    "decoder": "embed_tokens.weight",
+    "gemma3": "embed_tokens.weight",
+}
+_BODY: dict[FamilyName, tuple[str, ...]] = {
+    "bert": ("embeddings.", "encoder.", "transformer."),
+    "modernbert": ("embeddings.", "layers.", "final_norm."),
+    "mpnet": ("embeddings.", "encoder."),
+    "rotary_bert": ("embeddings.", "emb_ln.", "encoder."),
+    "decoder": ("embed_tokens.", "layers.", "norm."),
+    "gemma3": ("embed_tokens.", "layers.", "norm."),
+}
 
 
-def strip_root_prefix(
-    stored_names: Iterable[str], family: Literal["bert", "qwen3"]
-) -> dict[str, str]:
+def strip_root_prefix(stored_names: Iterable[str], family: FamilyName) -> dict[str, str]:
     """Map each name without the root prefix to the stored name.
 
     Names outside the prefix (heads such as ``lm_head.weight``) stay as they are.
@@ -53,7 +65,7 @@ def strip_root_prefix(
     return names
 
 
-def _root_prefix(stored: list[str], family: Literal["bert", "qwen3"]) -> str:
+def _root_prefix(stored: list[str], family: FamilyName) -> str:
     anchor = _ANCHOR[family]
     found = [n.removesuffix(anchor) for n in stored if n == anchor or n.endswith("." + anchor)]
     if not found:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from hotbed.checkpoint.activation import read_activation
-from hotbed.checkpoint.config import CONFIG_FILE, Architecture
+from hotbed.checkpoint.config_fields import CONFIG_FILE, Architecture
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
 from hotbed.checkpoint.modules import MODULES_FILE, Module
 from hotbed.checkpoint.records import BertConfig, HeadKind, PairForm, PoolingConfig, ScoreHead

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from hotbed.checkpoint.config import Architecture
+from hotbed.checkpoint.config_fields import Architecture
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
 from hotbed.checkpoint.modules import Module
 from hotbed.checkpoint.records import Pooling, PoolingConfig, Prompts
@@ -151,17 +151,17 @@ def check_transformer(transformer: ModelFolder, task: Task = "embed") -> None:
 def read_max_tokens(transformer: ModelFolder, architecture: Architecture) -> int:
     """Longest sequence, special tokens included: the smallest of the limits that the files state.
 
-    They are max_seq_length, max_position_embeddings, and the tokenizer's model_max_length, which
-    is 1e30 where nobody set it.
+    They are max_seq_length, the positions the model has, and the tokenizer's model_max_length,
+    which is 1e30 where nobody set it.
 
     Args:
         transformer: the folder of the Transformer module.
-        architecture: for max_position_embeddings.
+        architecture: for its positions.
 
     Raises:
         HotbedError: INVALID_INPUT naming a limit that is no number or below 1.
     """
-    limits = [architecture.config.max_position_embeddings]
+    limits = [architecture.config.longest_sequence]
     for file, field in _LIMITS:
         if not transformer.has(file):
             continue

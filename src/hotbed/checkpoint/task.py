@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from hotbed.checkpoint.config import Architecture
+from hotbed.checkpoint.config_fields import Architecture
 from hotbed.checkpoint.folder import ModelFolder, read_json_object
 from hotbed.checkpoint.modules import Module
 from hotbed.checkpoint.reranker_template import has_reranker_template

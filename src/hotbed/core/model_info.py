@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from hotbed.core.errors import invalid
+
 Task = Literal["embed", "score"]
 """``embed``: a row is a text's vector. ``score``: a row is a value for each label of the model;
 with one label and pairs of query and document that is a reranker, with several a classifier."""
@@ -50,3 +52,15 @@ class ModelInfo:
     labels: tuple[str, ...] = ()
     activation: Activation = "none"
     token_types: int = 1
+
+    def check_spans(self) -> None:
+        """Whether rows of spans make sense: a span's row is a mean, so the model's must be one.
+
+        Raises:
+            HotbedError: INVALID_INPUT naming the model's pooling.
+        """
+        if self.pooling != "mean":
+            raise invalid(
+                f"the model pools by {self.pooling!r}; rows of chunks (spans) need a model that"
+                " pools by 'mean'"
+            )

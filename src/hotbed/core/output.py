@@ -69,7 +69,7 @@ class OutputSpec:
 
 @dataclass(frozen=True, slots=True)
 class OutputSegment:
-    """Sequences start to stop (exclusive) of a step share one output spec."""
+    """Rows start to stop (exclusive) of a step share one output spec."""
 
     start: int
     stop: int

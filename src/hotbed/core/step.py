@@ -23,9 +23,9 @@ class StepResult:
     """What a step computed.
 
     Attributes:
-        rows: one C-contiguous array [sequences of the segment, row width] of the segment's dtype
+        rows: one C-contiguous array [rows of the segment, row width] of the segment's dtype
             for each segment, in order. The caller owns the memory.
-        finite: bool [S]; False where a sequence's row held NaN or infinity before quantisation.
+        finite: bool [R]; False where a row held NaN or infinity before quantisation.
             Such a row must never be sent.
     """
 
@@ -74,9 +74,9 @@ class Engine(Protocol):
 
         Args:
             batch: S >= 1 sequences, each of 1 to `info.max_tokens` tokens with ids below
-                `info.vocab_size`, with `pair_starts` only where `info.token_types` is 2 (already
-                checked by the caller).
-            segments: cover 0 to S without gap or overlap, in order.
+                `info.vocab_size`; spans only where `info.check_spans` lets them, `pair_starts` only
+                where `info.token_types` is 2 (all of it already checked by the caller).
+            segments: cover rows 0 to R without gap or overlap, in order.
 
         Raises:
             EngineDeadError: no later step can succeed. A step's own failure (out of memory, a

@@ -34,7 +34,7 @@ def plain_row(
     """fp32 row [D] of one sequence of ids [T], normalised if the recipe says so.
 
     Args:
-        family: ``bert`` or ``qwen3``.
+        family: ``bert`` or ``decoder``, then Qwen3.
         config: the family's record.
         recipe: of the row.
         weights: by the names of the family's weight map, any dtype.
@@ -42,7 +42,7 @@ def plain_row(
     """
     w = {name: tensor.float() for name, tensor in weights.items() if not name.startswith("word")}
     x = F.embedding(ids, weights["word"]).float()
-    states = _qwen3(config, w, x) if family == "qwen3" else _bert(config, w, x)
+    states = _qwen3(config, w, x) if family == "decoder" else _bert(config, w, x)
     row = {"mean": states.mean(0), "cls": states[0], "last": states[-1]}[recipe.pooling]
     return F.normalize(row, dim=0) if recipe.normalize else row
 

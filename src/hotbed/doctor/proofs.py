@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hotbed.checkpoint.records import BertConfig, Qwen3Config
+from hotbed.checkpoint.records import BertConfig, DecoderConfig
 from hotbed.core.errors import HotbedError
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
@@ -54,8 +54,8 @@ MODELS: dict[str, tuple[Any, Recipe]] = {
         ),
         Recipe("cls", True, "none"),
     ),
-    "qwen3": (
-        Qwen3Config(
+    "decoder": (
+        DecoderConfig(
             vocab_size=1000,
             hidden_size=256,
             num_hidden_layers=2,
@@ -64,7 +64,9 @@ MODELS: dict[str, tuple[Any, Recipe]] = {
             head_dim=128,
             intermediate_size=512,
             max_position_embeddings=256,
+            rope_theta=1e6,
             is_causal=False,
+            qk_norm=True,
         ),
         Recipe("mean", True, "none"),
     ),
@@ -163,12 +165,13 @@ def _model_error(
 ) -> tuple[float, str]:
     config, recipe = MODELS[family_name]
     family, dtype = FAMILIES[family_name], _dtype(device)
-    backend = select_backend(family.attention_spec(config), device, settings=settings, dtype=dtype)
+    (spec,) = family.attention_specs(config)
+    backend = select_backend(spec, device, settings=settings, dtype=dtype)
     weights = random_weights(family.weight_map(config), device)
 
     @torch.inference_mode()
     def build() -> Model:
-        return family.build(config, {n: t.to(dtype) for n, t in weights.items()}, backend)
+        return family.build(config, {n: t.to(dtype) for n, t in weights.items()}, [backend])
 
     runner: Runner
     if device.type == "cuda":

@@ -104,7 +104,7 @@ class ChunkCalls:
 
     def _checked(self, reply: pb.Rows, chunk: Chunk) -> ChunkRows:
         rows = decode_rows(reply)
-        expected = (chunk.batch.num_sequences, self._row_width)
+        expected = (chunk.batch.num_rows, self._row_width)
         if rows.shape != expected or rows.dtype != self._spec.dtype.numpy:
             raise HotbedError(
                 ErrorCode.INTERNAL,

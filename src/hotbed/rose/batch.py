@@ -50,7 +50,10 @@ class PackedBatch:
             attention writes every row.
         max_seqlen: no slot is longer; on a GPU a bound that stays the same from capture to replay.
         groups: the sequences by length, in the order they lie; empty on a GPU.
-        restore: int64 [S]; sequence i of the caller is row ``restore[i]`` of the pooled rows.
+        restore: int64 [R]; row i of the caller is row ``restore[i]`` of the pooled rows.
+        row_offsets: int32 [2 slots + 2] if spans get the rows, else None: 0, then start and stop of
+            each span in the order they lie, so gap and span by turns; on a GPU slots >= R, the
+            rest without tokens. The last entry is T.
     """
 
     token_ids: Tensor
@@ -60,6 +63,7 @@ class PackedBatch:
     max_seqlen: int
     groups: tuple[LengthGroup, ...]
     restore: NDArray[np.int64]
+    row_offsets: Tensor | None = None
 
 
 def token_bucket(num_tokens: int) -> int:
@@ -109,7 +113,7 @@ def pack(batch: RaggedBatch, *, pair_offset: int = 0) -> PackedBatch:
         write_positions(positions[:num_tokens], batch, pair_offset)
         groups: tuple[LengthGroup, ...] = (LengthGroup(0, 1, num_tokens),)
         cu_seqlens = batch.cu_seqlens
-        restore = np.zeros(1, dtype=np.int64)
+        order = restore = np.zeros(1, dtype=np.int64)
     else:
         order = np.argsort(-lengths, kind="stable")
         sorted_lengths = lengths[order]
@@ -126,6 +130,9 @@ def pack(batch: RaggedBatch, *, pair_offset: int = 0) -> PackedBatch:
         groups = _groups(sorted_lengths)
         restore = np.empty(len(order), dtype=np.int64)
         restore[order] = np.arange(len(order))
+    row_offsets = None
+    if batch.spans is not None:
+        row_offsets, restore = _spans(batch, order, cu_seqlens, padded)
     return PackedBatch(
         token_ids=torch.from_numpy(token_ids),
         positions=torch.from_numpy(positions),
@@ -134,7 +141,28 @@ def pack(batch: RaggedBatch, *, pair_offset: int = 0) -> PackedBatch:
         max_seqlen=groups[0].length,
         groups=groups,
         restore=restore,
+        row_offsets=row_offsets,
     )
+
+
+def _spans(
+    batch: RaggedBatch, order: NDArray[np.int64], cu_seqlens: NDArray[np.int32], padded: int
+) -> tuple[Tensor, NDArray[np.int64]]:
+    """(row_offsets, restore) of a batch with spans whose sequences lie in this order."""
+    spans = batch.spans
+    assert spans is not None, "called for a batch with spans"
+    num_spans = len(spans.bounds)
+    place = np.empty(len(order), dtype=np.int64)  # of each of the caller's sequences
+    place[order] = np.arange(len(order))
+    place = np.repeat(place, spans.counts)
+    span_order = np.argsort(place, kind="stable")
+    offsets = np.zeros(2 * num_spans + 2, dtype=np.int32)
+    bounds = spans.bounds + cu_seqlens[place][:, None]
+    offsets[1:-1] = bounds[span_order].ravel()
+    offsets[-1] = padded
+    restore = np.empty(num_spans, dtype=np.int64)
+    restore[span_order] = np.arange(num_spans)
+    return torch.from_numpy(offsets), restore
 
 
 def _groups(sorted_lengths: NDArray[np.int32]) -> tuple[LengthGroup, ...]:

@@ -180,7 +180,7 @@ class CudaRunner:
                 rows = read_back(
                     self._graphs.run(config, lambda: self._work(inputs)),
                     segments,
-                    num_sequences=batch.num_sequences,
+                    num_sequences=batch.num_rows,
                     recipe=self._recipe,
                     pool=self._row_staging,
                 )

@@ -13,6 +13,7 @@ import torch
 
 from hotbed.checkpoint.fingerprint import fingerprint
 from hotbed.checkpoint.records import Checkpoint
+from hotbed.core.errors import invalid
 from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
@@ -101,8 +102,16 @@ class RoseEngine:
         torch_device = resolve_device(device)
         torch_dtype = resolve_dtype(dtype, torch_device)
         family = FAMILIES[checkpoint.family]
-        spec = family.attention_spec(checkpoint.config)
-        backend = select_backend(spec, torch_device, settings=attention, dtype=torch_dtype)
+        specs = family.attention_specs(checkpoint.config)
+        if not specs and attention.name != "auto":
+            raise invalid(
+                f"attention backend {attention.name!r} cannot run this model: it has a position"
+                " bias, which no backend takes; supported: auto"
+            )
+        backends = [
+            select_backend(spec, torch_device, settings=attention, dtype=torch_dtype)
+            for spec in specs
+        ]
 
         head = checkpoint.head
 
@@ -115,13 +124,13 @@ class RoseEngine:
                 device=torch_device,
                 used_elsewhere=() if head is None else head_tensors(head),
             )
-            return family.build(checkpoint.config, weights, backend)
+            return family.build(checkpoint.config, weights, backends)
 
         info = ModelInfo(
             name=checkpoint.name,
             task=checkpoint.task,
             architecture=checkpoint.architecture,
-            dimensions=checkpoint.config.hidden_size if head is None else len(head.labels),
+            dimensions=checkpoint.dimensions,
             max_tokens=checkpoint.max_tokens,
             vocab_size=checkpoint.config.vocab_size,
             pooling=checkpoint.pooling.pooling,
@@ -153,7 +162,7 @@ class RoseEngine:
                 recipe,
                 device=torch_device,
                 settings=cuda,
-                by_length=backend.grid_follows_max_seqlen,
+                by_length=any(backend.grid_follows_max_seqlen for backend in backends),
                 max_tokens=info.max_tokens,
                 pair_offset=pair_offset,
             )
@@ -168,8 +177,10 @@ class RoseEngine:
         return RoseEngine(
             runner,
             info,
-            isolates_nan=backend.isolates_nan,
-            attention=backend.name,
+            # A model without backends masks other sequences on a GPU: a weight of 0 times NaN.
+            isolates_nan=all(backend.isolates_nan for backend in backends)
+            and (bool(backends) or torch_device.type == "cpu"),
+            attention=", ".join(dict.fromkeys(b.name for b in backends)) or "own",
             calibration=calibration,
         )
 
@@ -194,8 +205,10 @@ class RoseEngine:
         """
         if self._closed.is_set():
             raise EngineDeadError("the engine is closed")
+        if batch.spans is not None:
+            self._info.check_spans()
         if segments is None:
-            segments = (OutputSegment(0, batch.num_sequences, OutputSpec()),)
+            segments = (OutputSegment(0, batch.num_rows, OutputSpec()),)
         return LazyTensor(self.runner.submit(batch, segments))
 
     def warm_up(self) -> None:
@@ -219,7 +232,8 @@ class RoseEngine:
 
 
 def _recipe(checkpoint: Checkpoint, device: torch.device) -> AnyRecipe:
-    pooling, head = checkpoint.pooling, checkpoint.head
+    head = checkpoint.head
     if head is None:
-        return Recipe(pooling.pooling, pooling.normalize, checkpoint.quantizer)
-    return ScoreRecipe(pooling.pooling, load_head(checkpoint, head, device), head.activation)
+        return Recipe.load(checkpoint, device)
+    pooling = checkpoint.pooling.pooling
+    return ScoreRecipe(pooling, load_head(checkpoint, head, device), head.activation)

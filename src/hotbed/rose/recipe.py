@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from hotbed.checkpoint.records import Checkpoint
 from hotbed.core.model_info import Activation
 from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
+from hotbed.rose.layers.dense import Dense, project
 from hotbed.rose.layers.head import Head, activate
 from hotbed.rose.layers.pool import PooledRows, empty_rows
-from hotbed.rose.layers.quantize import Quantizer, finish
+from hotbed.rose.layers.quantize import NORM_EPS, Quantizer, finish
+from hotbed.rose.weights import load_fp32
 
 Pooling = Literal["mean", "cls", "last"]
 
@@ -48,19 +52,42 @@ class AnyRecipe(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Pooling, the default normalisation, and the model's own int8 recipe."""
+    """Pooling, Dense modules, the default normalisation, and the model's own int8 recipe."""
 
     pooling: Pooling
     normalize: bool
     quantizer: Quantizer
+    dense: tuple[Dense, ...] = ()
+
+    @staticmethod
+    def load(checkpoint: Checkpoint, device: torch.device) -> Recipe:
+        """The recipe of a model, the weights of its Dense modules on `device`."""
+        dense = []
+        for module in checkpoint.dense:
+            tensors = load_fp32(module.tensors, device=device)
+            dense.append(
+                Dense(tensors["linear.weight"], tensors.get("linear.bias"), module.activation)
+            )
+        pooling = checkpoint.pooling
+        return Recipe(pooling.pooling, pooling.normalize, checkpoint.quantizer, tuple(dense))
 
     def of_pooled(self, rows_SD: Tensor) -> Tensor:
-        """They are the rows."""
-        return rows_SD
+        """Pooled fp32 rows [R, D] to the rows that `finish` takes."""
+        return project(rows_SD, self.dense)
 
     def of_pooled_on_gpu(self, rows: PooledRows) -> PooledRows:
-        """They are the rows."""
-        return rows
+        """The same, for what the pooling kernel gives; launches only, part of the graph."""
+        if not self.dense:
+            return rows
+        projected = project(rows.pooled, self.dense)
+        num_rows, width = projected.shape
+        packed, default_form, finite = empty_rows(num_rows, width, projected.device)
+        if self.normalize:
+            default_form.copy_(F.normalize(projected, dim=-1, eps=NORM_EPS))
+        else:
+            default_form.copy_(projected)
+        finite.copy_(torch.isfinite(projected).all(dim=-1))
+        return PooledRows(projected, default_form, finite, packed)
 
     def is_default_form(self, spec: OutputSpec, native_dimensions: int) -> bool:
         """Whether `spec` is float32, all dimensions, normalised as by default."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.batch import PackedBatch
-from hotbed.rose.models import bert, qwen3
+from hotbed.rose.models import bert, bert_weights, decoder, gemma3, modernbert, mpnet, rotary_bert
 from hotbed.rose.weights import WeightMap
 
 
@@ -24,16 +24,27 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How to load and build the models of one family; `config` is the family's own record."""
+    """How to load and build the models of one family, each from the family's own config record.
+
+    Attributes:
+        weight_map: parameters by name, and the stored tensors they come from.
+        attention_specs: what each kind of attention layer asks of its backend; one kind or two,
+            or none if the model brings its own.
+        build: from config, parameters and a backend for each kind.
+        pair_offset: of the positions of second texts, see `hotbed.rose.batch`; 0: no token types.
+    """
 
     weight_map: Callable[[Any], WeightMap]
-    attention_spec: Callable[[Any], AttentionSpec]
-    build: Callable[[Any, dict[str, Tensor], AttentionBackend], Model]
+    attention_specs: Callable[[Any], tuple[AttentionSpec, ...]]
+    build: Callable[[Any, dict[str, Tensor], Sequence[AttentionBackend]], Model]
     pair_offset: Callable[[Any], int] = lambda _: 0
-    """Of the positions of second texts, see `hotbed.rose.batch`; 0: no token types."""
 
 
 FAMILIES: dict[str, Family] = {
-    "bert": Family(bert.weight_map, bert.attention_spec, bert.build, bert.pair_offset),
-    "qwen3": Family(qwen3.weight_map, qwen3.attention_spec, qwen3.build),
+    "bert": Family(bert_weights.weight_map, bert.attention_specs, bert.build, bert.pair_offset),
+    "decoder": Family(decoder.weight_map, decoder.attention_specs, decoder.build),
+    "gemma3": Family(gemma3.weight_map, gemma3.attention_specs, gemma3.build),
+    "modernbert": Family(modernbert.weight_map, modernbert.attention_specs, modernbert.build),
+    "mpnet": Family(mpnet.weight_map, mpnet.attention_specs, mpnet.build),
+    "rotary_bert": Family(rotary_bert.weight_map, rotary_bert.attention_specs, rotary_bert.build),
 }

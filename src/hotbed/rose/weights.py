@@ -119,6 +119,21 @@ def load_parameters(
     return tensors
 
 
+def load_fp32(tensors: Mapping[str, TensorInfo], *, device: torch.device) -> dict[str, Tensor]:
+    """Tensors by name, in fp32 on `device`, as they are stored otherwise.
+
+    Raises:
+        HotbedError: INVALID_INPUT naming a tensor of a type that is not supported.
+    """
+    loaded = {}
+    with _Files() as files:
+        for name, info in tensors.items():
+            _check_dtype(name, info)
+            # copy: the file's mapping must not outlive the load.
+            loaded[name] = files.read(info, name).to(device, torch.float32, copy=True)
+    return loaded
+
+
 class _Files:
     """Keeps each safetensors file open once while its tensors are read."""
 

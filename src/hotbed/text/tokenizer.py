@@ -8,6 +8,7 @@ Rules, the same for every route:
   Face's libraries and sentence-transformers.
 - Case and accents follow tokenizer.json alone; ``do_lower_case`` of sentence_bert_config.json is
   not read.
+- An end token that tokenizer_config.json asks for stands behind every text.
 - Padding and truncation stored in tokenizer.json are switched off. Truncation happens only when
   asked for, and cuts the text, never the special tokens around it.
 """
@@ -27,6 +28,7 @@ from hotbed.core.errors import invalid
 from hotbed.core.ragged import Int32Array, RaggedBatch
 from hotbed.text.backend import Backend, BackendName, HuggingFaceBackend, Token
 from hotbed.text.cost import measure_cost
+from hotbed.text.end_token import append_end_token
 from hotbed.text.fast import choose_backend
 from hotbed.text.options import DEFAULT_OPTIONS, Encoded, EncodeOptions
 from hotbed.text.template import Template, find_template
@@ -66,6 +68,7 @@ class Tokenizer:
         vocab_size: int,
         max_chars: int,
         fingerprint: str,
+        chunk_separator: int | None = None,
     ) -> None:
         """Use `load`."""
         self._reference = reference
@@ -75,6 +78,7 @@ class Tokenizer:
         self._vocab_size = vocab_size
         self._max_chars = max_chars
         self._fingerprint = fingerprint
+        self._chunk_separator = chunk_separator
         self._cost = measure_cost(backend)
 
     @staticmethod
@@ -97,7 +101,8 @@ class Tokenizer:
 
         Raises:
             HotbedError: INVALID_INPUT if the file cannot be read, adds special tokens in another
-                form than a prefix and a suffix, or leaves no room for text within `max_tokens`.
+                form than a prefix and a suffix, leaves no room for text within `max_tokens`, or
+                lacks the end token or the chunk separator.
         """
         path = files.tokenizer_json
         try:
@@ -109,6 +114,8 @@ class Tokenizer:
         tokenizer.no_truncation()
         reference = HuggingFaceBackend(tokenizer)
         template = find_template(reference)
+        if files.end_token is not None:
+            template = append_end_token(tokenizer, files.end_token, template)
         if max_tokens <= template.num_special_tokens:
             raise invalid(
                 f"max_tokens is {max_tokens}, but the tokenizer adds {template.num_special_tokens} "
@@ -122,7 +129,8 @@ class Tokenizer:
             max_tokens=max_tokens,
             vocab_size=vocab_size,
             max_chars=max_chars,
-            fingerprint=hashlib.sha256(data).hexdigest()[:16],
+            fingerprint=hashlib.sha256(data + (files.end_token or "").encode()).hexdigest()[:16],
+            chunk_separator=_separator_id(tokenizer, files),
         )
 
     @property
@@ -140,13 +148,23 @@ class Tokenizer:
         return self._template.num_special_tokens
 
     @property
+    def template(self) -> Template:
+        """The special tokens around every text."""
+        return self._template
+
+    @property
+    def chunk_separator(self) -> int | None:
+        """Id of the token that the model wants between the chunks of a document; None: nothing."""
+        return self._chunk_separator
+
+    @property
     def backend(self) -> BackendName:
         """The library that tokenises."""
         return self._backend.name
 
     @property
     def fingerprint(self) -> str:
-        """First 16 hex digits of tokenizer.json's SHA-256."""
+        """First 16 hex digits of the SHA-256 of tokenizer.json and an end token added to it."""
         return self._fingerprint
 
     @property
@@ -270,6 +288,18 @@ class Tokenizer:
             f"but the model does not: its vocabulary has {self._vocab_size} ids.",
             f"input[{i}]",
         )
+
+
+def _separator_id(tokenizer: tokenizers.Tokenizer, files: TokenizerFiles) -> int | None:
+    if files.chunk_separator is None:
+        return None
+    token_id: int | None = tokenizer.token_to_id(files.chunk_separator)
+    if token_id is None:
+        raise invalid(
+            f"{files.tokenizer_json} has no token {files.chunk_separator!r}, which the model puts"
+            " between chunks"
+        )
+    return token_id
 
 
 def _fit(

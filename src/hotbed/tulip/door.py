@@ -31,6 +31,8 @@ def admit(
         HotbedError: INVALID_INPUT that names the sequence (``input[3]``) or field at fault.
     """
     batch = decode_ragged(batch_message)
+    if batch.spans is not None:
+        info.check_spans()
     _check_ids(batch, info.vocab_size)
     _check_lengths(batch, info.max_tokens)
     if batch.pair_starts is not None and info.token_types < 2:

@@ -38,7 +38,8 @@ def expected_rows(
     """What a fake engine of `info` answers: [S, row width] of the spec's dtype.
 
     Args:
-        sequences: S sequences of token ids.
+        sequences: S sequences of token ids. A span's row is that of a sequence of its tokens alone,
+            zeros without tokens.
         spec: output recipe, or only the number of dimensions (0: native).
         info: gives the native dimensions and whether rows are normalised by default.
     """
@@ -47,11 +48,22 @@ def expected_rows(
     )
     if isinstance(spec, int):
         spec = OutputSpec(dimensions=spec)
-    rows = _hash_rows(batch, info.dimensions)[:, : spec.dimensions or info.dimensions]
+    rows = _rows(batch, info.dimensions)[:, : spec.dimensions or info.dimensions]
     if info.normalize if spec.normalize is None else spec.normalize:
         norms = np.sqrt(np.sum(rows.astype(np.float64) ** 2, axis=1, keepdims=True))
-        rows = (rows / norms).astype(np.float32)
+        rows = (rows / np.maximum(norms, 1e-12)).astype(np.float32)
     return np.ascontiguousarray(_quantize(rows, spec.dtype))
+
+
+def _rows(batch: RaggedBatch, dimensions: int) -> NDArray[np.float32]:
+    if batch.spans is None:
+        return _hash_rows(batch, dimensions)
+    spans = [batch.token_ids[start:stop] for start, stop in batch.span_offsets()]
+    rows = np.zeros((len(spans), dimensions), dtype=np.float32)
+    full = [i for i, span in enumerate(spans) if len(span)]
+    if full:
+        rows[full] = _hash_rows(RaggedBatch.from_sequences(spans[i] for i in full), dimensions)
+    return rows
 
 
 def _hash_rows(batch: RaggedBatch, dimensions: int) -> NDArray[np.float32]:
@@ -76,7 +88,8 @@ def _quantize(rows: NDArray[np.float32], dtype: OutputDtype) -> NDArray[Any]:
     """float32 rows as `dtype`, as `core.output` says."""
     out: NDArray[Any]
     if dtype is OutputDtype.INT8:
-        scaled = rows / np.abs(rows).max(axis=1, keepdims=True) * np.float32(127)
+        largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.float32(1e-12))
+        scaled = rows / largest * np.float32(127)
         out = np.rint(scaled).astype(np.int8)
     elif dtype.is_packed:
         bits = np.packbits(rows >= 0, axis=1)

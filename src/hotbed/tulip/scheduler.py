@@ -79,6 +79,8 @@ class Scheduler:
         limits = self._limits
         if item.num_sequences > limits.max_item_sequences:
             raise faults.too_large(item.num_sequences, limits.max_item_sequences, "sequences")
+        if item.num_rows > limits.max_item_sequences:
+            raise faults.too_large(item.num_rows, limits.max_item_sequences, "spans")
         if item.num_tokens > limits.max_item_tokens:
             raise faults.too_large(item.num_tokens, limits.max_item_tokens, "tokens")
         if item.num_tokens > limits.max_queue_tokens:
@@ -143,20 +145,22 @@ class Scheduler:
         row = 0
         for (_, parts), rows in zip(step.groups, result.rows, strict=True):
             first_row = row
-            for item, start, stop, _ in parts:
-                part_rows = rows[row - first_row : row - first_row + stop - start]
+            for part in parts:
+                item, num_rows = part.item, part.num_rows
+                part_rows = rows[row - first_row : row - first_row + num_rows]
                 if not item.is_answered:
-                    finite = result.finite[row : row + stop - start]
+                    finite = result.finite[row : row + num_rows]
                     item.first_started_at = min(item.first_started_at, started_at)
                     item.last_started_at = started_at
                     if all_finite or bool(finite.all()):
-                        item.store(start, part_rows)
+                        item.store(part.first_row, part_rows)
                         self._finish(item, now)
                     elif self._isolates_nan or step.num_sequences == 1:
-                        self._answer(item, faults.not_finite(start + int(np.argmin(finite))))
+                        bad_row = part.first_row + int(np.argmin(finite))
+                        self._answer(item, faults.not_finite(item.batch.sequence_of(bad_row)))
                     else:
-                        self._store_finite(item, start, part_rows, finite)
-                row += stop - start
+                        self._store_finite(part, part_rows, finite)
+                row += num_rows
 
     def fail(self, step: Step, error: BaseException, now: float) -> None:
         """Take in a step's failure: split it, or answer the item of its only sequence."""
@@ -178,16 +182,14 @@ class Scheduler:
         answers, self._answers = self._answers, []
         return answers
 
-    def _store_finite(
-        self, item: Item, start: int, rows: NDArray[Any], finite: NDArray[np.bool_]
-    ) -> None:
-        """Store the finite rows of sequences from `start` on; the others run again, each alone."""
-        for index in range(len(finite)):
-            if finite[index]:
-                item.store(start + index, rows[index : index + 1])
+    def _store_finite(self, part: Part, rows: NDArray[Any], finite: NDArray[np.bool_]) -> None:
+        """Store the rows of sequences that are finite; the others run again, each alone."""
+        for index in range(part.start, part.stop):
+            first, end = (row - part.first_row for row in part.item.batch.rows_of(index, index + 1))
+            if finite[first:end].all():
+                part.item.store(part.first_row + first, rows[first:end])
             else:
-                part = Part.of(item, start + index, start + index + 1)
-                self._retries.append(Step.of([part]))
+                self._retries.append(Step.of([Part.of(part.item, index, index + 1)]))
 
     def _next_retry(self) -> Step | None:
         while self._retries:
@@ -226,7 +228,7 @@ class Scheduler:
         self._last_end = now
 
     def _finish(self, item: Item, now: float) -> None:
-        if item.num_done < item.num_sequences:
+        if item.num_done < item.num_rows:
             return
         if item.deadline <= now:
             self._answer(item, faults.expired())

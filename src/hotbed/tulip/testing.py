@@ -167,16 +167,19 @@ class FakeEngine:
         for token_id, error in self.poison.items():
             if bool(np.any(batch.token_ids == token_id)):
                 raise error
-        rows = [
-            expected_rows(batch.slice(s.start, s.stop), s.spec, info=self._info)
-            for s in call.segments
-        ]
-        finite = np.ones(batch.num_sequences, dtype=np.bool_)
+        rows = []
+        for segment in call.segments:
+            # A segment counts rows; it begins and ends with a sequence.
+            first, last = batch.sequence_of(segment.start), batch.sequence_of(segment.stop - 1)
+            rows.append(expected_rows(batch.slice(first, last + 1), segment.spec, info=self._info))
+        finite = np.ones(batch.num_rows, dtype=np.bool_)
         if self.non_finite:
             bad = np.isin(batch.token_ids, list(self.non_finite))
             finite = ~np.logical_or.reduceat(bad, batch.cu_seqlens[:-1])
             if self.leaks_nan:
                 finite[:-1] &= finite[1:].copy()
+            if batch.spans is not None:
+                finite = np.repeat(finite, batch.spans.counts)
             for segment, values in zip(call.segments, rows, strict=True):
                 if values.dtype.kind == "f":
                     values[~finite[segment.start : segment.stop]] = np.nan

@@ -1,8 +1,8 @@
 """What Tulip works on: items as they were accepted, the steps they are cut into, their answers.
 
 An item is one request: a ragged batch and one output recipe. A step is one call of the engine:
-whole items or runs of an item's sequences, grouped by recipe. Plain records: no clock, asyncio or
-torch.
+whole items or runs of an item's sequences, grouped by recipe. A sequence gives one row, or one for
+each of its spans. Plain records: no clock, asyncio or torch.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Item:
         "is_answered",
         "last_started_at",
         "num_done",
+        "num_rows",
         "num_sequences",
         "num_taken",
         "num_tokens",
@@ -66,6 +67,7 @@ class Item:
         self.tag = tag
         self.deadline = deadline
         self.num_sequences = batch.num_sequences
+        self.num_rows = batch.num_rows
         self.num_tokens = batch.num_tokens
         # The scheduler's own notes from here on.
         self.num_waiting_tokens = self.num_tokens
@@ -78,17 +80,17 @@ class Item:
         self.last_started_at = 0.0
 
     def store(self, start: int, rows: NDArray[Any]) -> None:
-        """Keep the rows of sequences ``start`` to ``start + len(rows)``.
+        """Keep the rows ``start`` to ``start + len(rows)``.
 
         Rows of the whole item at once are kept as they are, others are copied into one array that
         is allocated with the first of them.
         """
         self.num_done += len(rows)
-        if len(rows) == self.num_sequences:
+        if len(rows) == self.num_rows:
             self.rows = rows
             return
         if self.rows is None:
-            self.rows = np.empty((self.num_sequences, rows.shape[1]), dtype=rows.dtype)
+            self.rows = np.empty((self.num_rows, rows.shape[1]), dtype=rows.dtype)
         self.rows[start : start + len(rows)] = rows
 
 
@@ -113,14 +115,17 @@ class Part(NamedTuple):
     stop: int
 
     num_tokens: int
+    first_row: int
+    num_rows: int
 
     @staticmethod
     def of(item: Item, start: int, stop: int) -> Part:
-        """The part with its tokens counted."""
+        """The part with its tokens and rows counted."""
         if stop - start == item.num_sequences:
-            return Part(item, start, stop, item.num_tokens)
+            return Part(item, start, stop, item.num_tokens, 0, item.num_rows)
         cu = item.batch.cu_seqlens
-        return Part(item, start, stop, int(cu[stop] - cu[start]))
+        first_row, end = item.batch.rows_of(start, stop)
+        return Part(item, start, stop, int(cu[stop] - cu[start]), first_row, end - first_row)
 
 
 @dataclass(eq=False, slots=True)
@@ -130,6 +135,7 @@ class Step:
     Attributes:
         groups: parts by recipe, in the order of the step's rows.
         num_sequences: in all parts.
+        num_rows: in all parts.
         num_tokens: in all parts.
         composed_at: when the scheduler handed it out.
         started_at: when it began to run, known once it has ended.
@@ -137,6 +143,7 @@ class Step:
 
     groups: list[tuple[OutputSpec, list[Part]]]
     num_sequences: int
+    num_rows: int
     num_tokens: int
     composed_at: float = 0.0
     started_at: float = 0.0
@@ -150,6 +157,7 @@ class Step:
         return Step(
             list(groups.items()),
             num_sequences=sum(p.stop - p.start for p in parts),
+            num_rows=sum(p.num_rows for p in parts),
             num_tokens=sum(p.num_tokens for p in parts),
         )
 
@@ -164,7 +172,7 @@ class Step:
         num_left = (sum(p.stop - p.start for p in live) + 1) // 2
         left: list[Part] = []
         right: list[Part] = []
-        for item, start, stop, _ in live:
+        for item, start, stop, *_ in live:
             cut = min(stop, start + num_left)
             num_left -= cut - start
             if cut > start:
@@ -175,13 +183,15 @@ class Step:
 
     def build(self) -> tuple[RaggedBatch, list[OutputSegment]]:
         """The engine's input: the parts' tokens end to end, one segment a recipe."""
+        if any(part.item.batch.spans is not None for part in self.parts()):
+            return self._build_with_spans()
         ids: list[NDArray[np.int32]] = []
         cu = np.zeros(self.num_sequences + 1, dtype=np.int32)
         segments: list[OutputSegment] = []
         row = token = 0
         for spec, parts in self.groups:
             segment_start = row
-            for item, start, stop, _ in parts:
+            for item, start, stop, *_ in parts:
                 batch = item.batch
                 if item.num_sequences == 1:  # the commonest case, without slicing
                     ids.append(batch.token_ids)
@@ -204,14 +214,26 @@ class Step:
             return None
         return join_pair_starts([p.item.batch.slice(p.start, p.stop) for p in self.parts()])
 
+    def _build_with_spans(self) -> tuple[RaggedBatch, list[OutputSegment]]:
+        """The same where spans get the rows: there are few such items, so the plain way serves."""
+        batches = []
+        segments: list[OutputSegment] = []
+        row = 0
+        for spec, parts in self.groups:
+            batches += [part.item.batch.slice(part.start, part.stop) for part in parts]
+            num_rows = sum(part.num_rows for part in parts)
+            segments.append(OutputSegment(row, row + num_rows, spec))
+            row += num_rows
+        return RaggedBatch.concatenate(batches), segments
+
     def check(self, result: StepResult, native_dimensions: int) -> None:
         """Raise RuntimeError unless the result has this step's shape: an engine's bug."""
         shapes = [rows.shape for rows in result.rows]
         wanted = [
-            (sum(p.stop - p.start for p in parts), spec.row_width(native_dimensions))
+            (sum(p.num_rows for p in parts), spec.row_width(native_dimensions))
             for spec, parts in self.groups
         ]
-        if shapes != wanted or result.finite.shape != (self.num_sequences,):
+        if shapes != wanted or result.finite.shape != (self.num_rows,):
             raise RuntimeError(
                 f"the engine returned rows of shapes {shapes} and finite of shape "
                 f"{result.finite.shape} for a step of {wanted}: this is a bug"

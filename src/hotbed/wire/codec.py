@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
 from hotbed.core.model_info import Activation, ModelInfo, Task
 from hotbed.core.output import OutputDtype, OutputSpec
-from hotbed.core.ragged import Int32Array, RaggedBatch
+from hotbed.core.ragged import Int32Array, RaggedBatch, Spans
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.limits import Limits
 
@@ -51,6 +51,9 @@ def encode_ragged(batch: RaggedBatch, into: pb.Ragged | None = None) -> pb.Ragge
     message = pb.Ragged() if into is None else into
     message.token_ids = batch.token_ids.astype(_INT32_LE, copy=False).tobytes()
     message.lengths = batch.lengths.astype(_INT32_LE, copy=False).tobytes()
+    if batch.spans is not None:
+        message.span_counts = batch.spans.counts.astype(_INT32_LE, copy=False).tobytes()
+        message.span_bounds = batch.spans.bounds.astype(_INT32_LE, copy=False).tobytes()
     if batch.pair_starts is not None:
         message.pair_starts = batch.pair_starts.astype(_INT32_LE, copy=False).tobytes()
     return message
@@ -61,9 +64,30 @@ def decode_ragged(message: pb.Ragged) -> RaggedBatch:
 
     Raises:
         HotbedError: INVALID_INPUT if there is no sequence, a field is not whole int32s, a length
-            is below 1, the lengths do not sum to the tokens, or a pair start lies outside its
-            sequence.
+            is below 1, the lengths do not sum to the tokens, or spans or a pair start do not fit
+            their sequence.
     """
+    batch = _decode_sequences(message)
+    if not message.span_counts and not message.span_bounds:
+        return batch
+    counts = _int32_view(message.span_counts, "batch.span_counts")
+    bounds = _int32_view(message.span_bounds, "batch.span_bounds")
+    if len(bounds) != 2 * int(counts.sum(dtype=np.int64)):
+        raise invalid(
+            f"batch.span_counts sum to {int(counts.sum(dtype=np.int64))}, batch.span_bounds holds "
+            f"{len(bounds)} numbers, not two a span",
+            "batch.span_counts",
+        )
+    cu_spans = np.zeros(len(counts) + 1, dtype=np.int32)
+    np.cumsum(counts, out=cu_spans[1:])
+    try:
+        spans = Spans(bounds.reshape(-1, 2), cu_spans)
+        return RaggedBatch(batch.token_ids, batch.cu_seqlens, spans=spans)
+    except ValueError as error:
+        raise invalid(f"batch.span_bounds: {error}", "batch.span_bounds") from error
+
+
+def _decode_sequences(message: pb.Ragged) -> RaggedBatch:
     token_ids = _int32_view(message.token_ids, "batch.token_ids")
     lengths = _int32_view(message.lengths, "batch.lengths")
     if len(lengths) == 0:

@@ -30,14 +30,18 @@ YES: Normalize
 NO: Normalize
 
 class Ragged(_message.Message):
-    __slots__ = ("token_ids", "lengths", "pair_starts")
+    __slots__ = ("token_ids", "lengths", "span_counts", "span_bounds", "pair_starts")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    SPAN_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    SPAN_BOUNDS_FIELD_NUMBER: _ClassVar[int]
     PAIR_STARTS_FIELD_NUMBER: _ClassVar[int]
     token_ids: bytes
     lengths: bytes
+    span_counts: bytes
+    span_bounds: bytes
     pair_starts: bytes
-    def __init__(self, token_ids: _Optional[bytes] = ..., lengths: _Optional[bytes] = ..., pair_starts: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, token_ids: _Optional[bytes] = ..., lengths: _Optional[bytes] = ..., span_counts: _Optional[bytes] = ..., span_bounds: _Optional[bytes] = ..., pair_starts: _Optional[bytes] = ...) -> None: ...
 
 class Output(_message.Message):
     __slots__ = ("dimensions", "dtype", "normalize", "raw_scores")

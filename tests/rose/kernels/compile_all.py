@@ -80,7 +80,8 @@ def main() -> None:
         launchers.layer_norm(x, w, w, eps=1e-6, linear_bias=w, residual=x, pdl=True)
         ids = torch.zeros(num_rows, dtype=torch.int32)
         launchers.embed_norm(ids, ids, x, x, w, w, eps=1e-6, pdl=True)
-    launchers.swiglu(bf16(few, 2 * 9728), pdl=True)
+    for activation in ("silu", "gelu", "gelu_tanh"):
+        launchers.swiglu(bf16(few, 2 * 9728), activation, pdl=True)
     launchers.bias_gelu_(bf16(few, 4096), bf16(4096), pdl=True)
     table = torch.zeros(few, 64)
     launchers.qk_norm_rope_(

@@ -1,4 +1,4 @@
-"""SwiGLU of a fused gate and up projection."""
+"""SwiGLU of a fused gate and up projection, and the same with GELU."""
 
 from __future__ import annotations
 
@@ -20,13 +20,29 @@ def test_matches_the_reference(randoms: Randoms, num_rows: int, width: int) -> N
     assert_close(got, kernel.reference(x))
 
 
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
 @pytest.mark.filterwarnings("ignore:overflow encountered in exp")  # numpy's, in the interpreter
-def test_large_gates_do_not_overflow(randoms: Randoms) -> None:
+def test_gelu_gates_match_the_reference(randoms: Randoms, activation: str) -> None:
+    x = randoms.normal(3, 2 * 1032) * 3
+    assert_close(kernel.swiglu(x, activation), kernel.reference(x, activation))
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp")
+def test_the_two_gelus_are_told_apart(randoms: Randoms) -> None:
+    """They differ by up to 5e-4."""
+    x = randoms.normal(2, 2 * 1024).float()
+    exact, tanh = (kernel.swiglu(x, activation) for activation in ("gelu", "gelu_tanh"))
+    assert (exact - tanh).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_tanh"])
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp")  # numpy's, in the interpreter
+def test_large_gates_do_not_overflow(randoms: Randoms, activation: str) -> None:
     x = randoms.normal(1, 32)
     x[0, :16] = torch.tensor([-1000.0, 1000.0], device=x.device).repeat(8)
-    got = kernel.swiglu(x)
+    got = kernel.swiglu(x, activation)
     assert got.isfinite().all()
-    assert_close(got, kernel.reference(x))
+    assert_close(got, kernel.reference(x, activation))
 
 
 def test_a_row_of_nan_stays_alone(randoms: Randoms) -> None:
@@ -42,6 +58,8 @@ def test_what_it_would_misread_is_refused(randoms: Randoms) -> None:
         kernel.swiglu(randoms.normal(32, 4).T)
     with pytest.raises(ValueError, match="rows of 24"):
         kernel.swiglu(randoms.normal(2, 24))
+    with pytest.raises(ValueError, match="'relu' is unknown"):
+        kernel.swiglu(randoms.normal(2, 32), "relu")
 
 
 def test_bytes_moved() -> None:

@@ -5,6 +5,7 @@ In the interpreter, `runs_on_kernels` is made to say yes for CPU tensors; on a c
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import Any
 
@@ -13,7 +14,14 @@ import numpy as np
 import pytest
 import torch
 
-from hotbed.checkpoint.records import BertConfig, Qwen3Config
+from hotbed.checkpoint.records import (
+    BertConfig,
+    DecoderConfig,
+    Gemma3Config,
+    ModernBertConfig,
+    MpnetConfig,
+    RotaryBertConfig,
+)
 from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.attention.sdpa import SdpaBackend
@@ -21,7 +29,7 @@ from hotbed.rose.batch import PackedBatch, pack
 from hotbed.rose.layers import fused
 from hotbed.rose.layers.embedding import NormedEmbedding
 from hotbed.rose.layers.linear import Activation, Linear
-from hotbed.rose.layers.mlp import Mlp, SwiGluMlp
+from hotbed.rose.layers.mlp import GatedMlp, Mlp
 from hotbed.rose.layers.norm import LayerNorm, LinearThenNorm, RMSNorm
 from hotbed.rose.layers.pool import pool, pool_rows
 from hotbed.rose.layers.rotary import Rotary
@@ -31,7 +39,53 @@ from tests.rose.kernels.devices import Randoms
 WIDTH, INNER = 64, 96
 EPS = 1e-6
 
-QWEN3 = Qwen3Config(
+MODERNBERT = ModernBertConfig(
+    vocab_size=60,
+    hidden_size=64,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=96,
+    max_position_embeddings=32,
+    global_theta=160_000.0,
+    local_theta=10_000.0,
+    window=2,
+    is_local=(False, True, True),
+)
+GEMMA3 = Gemma3Config(
+    vocab_size=60,
+    hidden_size=WIDTH,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=32,
+    intermediate_size=INNER,
+    max_position_embeddings=64,
+    global_theta=1e6,
+    local_theta=1e4,
+    window=2,
+    is_local=(True, False),
+    is_causal=False,
+)
+MPNET = MpnetConfig(
+    vocab_size=60,
+    hidden_size=WIDTH,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=INNER,
+    max_position_embeddings=66,
+)
+NOMIC = RotaryBertConfig(
+    vocab_size=60,
+    hidden_size=WIDTH,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=INNER,
+    max_position_embeddings=64,
+    rope_theta=1000.0,
+    gate="silu",
+    naming="nomic",
+)
+QWEN3 = DecoderConfig(
     vocab_size=50,
     hidden_size=WIDTH,
     num_hidden_layers=2,
@@ -40,6 +94,8 @@ QWEN3 = Qwen3Config(
     head_dim=32,
     intermediate_size=INNER,
     max_position_embeddings=64,
+    rope_theta=1e6,
+    qk_norm=True,
 )
 BERT = BertConfig(
     vocab_size=50,
@@ -143,8 +199,12 @@ def test_mlps(fp32: Randoms, plain: Plain) -> None:
     x, residual = fp32.normal(5, WIDTH), fp32.normal(5, WIDTH)
     gate_up, down = fp32.normal(2 * INNER, WIDTH) / 8, fp32.normal(WIDTH, INNER) / 8
     up = gate_up[:INNER].contiguous()
-    expected = SwiGluMlp(plain(Linear, gate_up), plain(Linear, down))(x.cpu(), residual.cpu())
-    _assert_close(SwiGluMlp(Linear(gate_up), Linear(down))(x, residual.clone()), expected)
+    for gate in ("silu", "gelu", "gelu_tanh"):
+        expected = GatedMlp(plain(Linear, gate_up), plain(Linear, down), gate)(
+            x.cpu(), residual.cpu()
+        )
+        got = GatedMlp(Linear(gate_up), Linear(down), gate)(x, residual.clone())
+        _assert_close(got, expected)
     expected = Mlp(plain(Linear, up, activation="gelu"), plain(Linear, down))(
         x.cpu(), residual.cpu()
     )
@@ -185,10 +245,37 @@ def test_pooling(fp32: Randoms, pooling: Any) -> None:
     assert rows.finite.tolist() == [1] * 5
 
 
+def test_pooling_of_spans(fp32: Randoms) -> None:
+    """Gaps, empty spans, and room for spans that is not used."""
+    lengths = [9, 4, 4, 1]
+    x = fp32.normal(sum(lengths) + 6, 64)
+    x[sum(lengths) :] = float("nan")
+    bounds = [(1, 4), (5, 5), (6, 9), (9, 13), (14, 18), (18, 18), (18, 18), (18, 18)]
+    offsets = [0, *(edge for bound in bounds for edge in bound), len(x)]
+    batch = dataclasses.replace(
+        _batch(lengths, 6, fp32.device),
+        row_offsets=torch.tensor(offsets, dtype=torch.int32, device=fp32.device),
+    )
+    rows = pool_rows(x, batch, "mean", normalize=True)
+    expected = pool(x.cpu(), batch, "mean")
+    _assert_close(rows.pooled, expected)
+    _assert_close(rows.default_form, torch.nn.functional.normalize(expected, dim=-1))
+    assert rows.pooled[1].eq(0).all()
+    assert rows.finite.tolist() == [1] * len(bounds)
+
+
 MODELS = {
-    "qwen3": ("qwen3", QWEN3),
-    "qwen3 bidirectional": ("qwen3", msgspec.structs.replace(QWEN3, is_causal=False)),
+    "qwen3": ("decoder", QWEN3),
+    "qwen3 bidirectional": ("decoder", msgspec.structs.replace(QWEN3, is_causal=False)),
+    "llama": ("decoder", msgspec.structs.replace(QWEN3, qk_norm=False)),
+    "qwen2": ("decoder", msgspec.structs.replace(QWEN3, qk_norm=False, qkv_bias=True)),
+    "mistral": ("decoder", msgspec.structs.replace(QWEN3, qk_norm=False, window=2)),
     "bert": ("bert", BERT),
+    "modernbert": ("modernbert", MODERNBERT),
+    "gemma3": ("gemma3", GEMMA3),
+    "mpnet": ("mpnet", MPNET),
+    "nomic": ("rotary_bert", NOMIC),
+    "gte": ("rotary_bert", msgspec.structs.replace(NOMIC, naming="gte", gate="gelu")),
     "bert relu": ("bert", msgspec.structs.replace(BERT, hidden_act="relu")),
 }
 
@@ -198,13 +285,14 @@ def test_a_whole_model(name: str, fp32: Randoms, plain: Plain) -> None:
     family_name, config = MODELS[name]
     family = FAMILIES[family_name]
     weights = _weights(family.weight_map(config), fp32)
+    backends = [SdpaBackend() for _ in family.attention_specs(config)]
     cpu_weights = {name: tensor.cpu() for name, tensor in weights.items()}
     lengths = [9, 4, 4, 1]
     cpu_batch = _batch(lengths, 3, torch.device("cpu"))
     with torch.inference_mode():
-        expected = plain(lambda: family.build(config, cpu_weights, SdpaBackend()))
+        expected = plain(lambda: family.build(config, cpu_weights, backends))
         states = expected.forward(cpu_batch)[: sum(lengths)]
-        model = family.build(config, weights, SdpaBackend())
+        model = family.build(config, weights, backends)
         got = model.forward(_batch(lengths, 3, fp32.device))
     assert got.isfinite().all(), "pad rows too"
     # Two layers of unit-scale states: twice what one layer may be off.
@@ -229,7 +317,7 @@ def test_a_shape_no_kernel_takes_is_refused_when_the_layer_is_built(fp32: Random
         lambda: RMSNorm(odd, eps=EPS),
         lambda: LayerNorm(odd, odd, eps=EPS),
         lambda: Linear(fp32.normal(60, 8), activation="gelu"),
-        lambda: SwiGluMlp(Linear(fp32.normal(120, 8)), Linear(fp32.normal(8, 60))),
+        lambda: GatedMlp(Linear(fp32.normal(120, 8)), Linear(fp32.normal(8, 60))),
         lambda: Rotary(head_dim=40, theta=1e4, max_positions=8, device=fp32.device),
     ):
         with pytest.raises(HotbedError, match="on a GPU it must be a multiple of") as raised:

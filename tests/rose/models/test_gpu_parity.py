@@ -18,8 +18,10 @@ from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.engine import RoseEngine
+from tests.core.test_ragged import with_spans
 from tests.rose.kernels.devices import require_compiled
 from tests.support.checkpoints import make_bert, make_qwen3
+from tests.support.families import make_family
 
 pytestmark = pytest.mark.gpu
 
@@ -34,9 +36,35 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "bert cls": (make_bert, {"pooling": "cls"}),
     "bert gelu_new": (make_bert, {"hidden_act": "gelu_new"}),
     "bert relu": (make_bert, {"hidden_act": "relu"}),
+    "bert with dense modules": (
+        make_bert,
+        {"dense": [(96, "activation.Tanh", True), (48, "linear.Identity", False)]},
+    ),
     "bert head dim 64": (make_bert, {"hidden": 384, "heads": 6, "intermediate": 1536}),
     "qwen3 causal last": (make_qwen3, WIDE),
     "qwen3 bidirectional mean": (make_qwen3, WIDE | {"causal": False}),
+    "xlm-roberta": (make_family, {"config": "xlm-roberta"}),
+    "distilbert": (make_family, {"config": "distilbert"}),
+    "mpnet": (make_family, {"config": "mpnet"}),
+    "modernbert": (make_family, {"config": "modernbert"}),
+    "nomic": (make_family, {"config": "nomic_bert"}),
+    "gte": (make_family, {"config": "gte"}),
+    "embeddinggemma": (
+        make_family,
+        {
+            "config": "gemma3_text",
+            "tokenizer": "bpe",
+            "head_dim": 256,
+            "query_pre_attn_scalar": 256,
+            "dense": [(512, "linear.Identity", False), (128, "linear.Identity", False)],
+        },
+    ),
+    "llama last": (make_family, {"config": "llama", "tokenizer": "bpe", "pooling": "last"}),
+    "qwen2 bidirectional": (
+        make_family,
+        {"config": "qwen2", "tokenizer": "bpe", "is_causal": False},
+    ),
+    "mistral": (make_family, {"config": "mistral", "tokenizer": "bpe", "pooling": "last"}),
     "pplx": (make_qwen3, WIDE | {"pplx": True}),
 }
 RAW = OutputSpec(normalize=False)
@@ -131,3 +159,23 @@ def test_the_same_step_gives_the_same_bits(engines: tuple[RoseEngine, RoseEngine
     first = _rows(card, sequences)
     for _ in range(5):
         np.testing.assert_array_equal(_rows(card, sequences), first)
+
+
+def test_rows_of_chunks_equal_the_cpus(engines: tuple[RoseEngine, RoseEngine]) -> None:
+    """Eager, captured, replayed with other spans."""
+    cpu, card = engines
+    if cpu.info.pooling != "mean":
+        pytest.skip("spans are for models that pool by mean")
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        documents = []
+        for ids in _sequences(cpu, [40, 7, 60], seed):
+            cuts = np.sort(random.integers(0, len(ids) + 1, 6)).tolist()
+            documents.append((ids.tolist(), list(zip(cuts[::2], cuts[1::2], strict=True))))
+        batch = with_spans(*documents)
+        empty = [start == stop for _, spans in documents for start, stop in spans]
+        segment = OutputSegment(0, batch.num_rows, RAW)
+        got, expected = (e.step(batch, [segment]).wait().rows[0] for e in (card, cpu))
+        full = [i for i, is_empty in enumerate(empty) if not is_empty]
+        _assert_same(got[full], expected[full])
+        np.testing.assert_array_equal(got[empty], expected[empty])

@@ -6,14 +6,22 @@ Legend: T tokens, D hidden, N query heads, K key/value heads, H head dim.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
-from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
+from hotbed.rose.attention.backend import AttentionSpec
 from hotbed.rose.layers.linear import Linear
-from hotbed.rose.layers.norm import LinearThenNorm, RMSNorm
+from hotbed.rose.layers.norm import BlockEnd, RMSNorm
 from hotbed.rose.layers.rotary import Rotation
+
+
+class RunsAttention(Protocol):
+    """An attention backend, or a layer with an attention of its own (`RelativeBiasAttention`)."""
+
+    def run(self, q_TNH: Tensor, k_TKH: Tensor, v_TKH: Tensor, plan: Any) -> Tensor:
+        """See `AttentionBackend.run`."""
+        ...
 
 
 class SelfAttention:
@@ -32,9 +40,9 @@ class SelfAttention:
         self,
         *,
         qkv: Linear,
-        out: Linear | LinearThenNorm,
+        out: BlockEnd,
         spec: AttentionSpec,
-        backend: AttentionBackend,
+        backend: RunsAttention,
         q_norm: RMSNorm | None = None,
         k_norm: RMSNorm | None = None,
     ) -> None:

@@ -14,10 +14,12 @@ from hotbed.rose.layers.linear import Linear
 
 
 class LayerNorm:
-    """LayerNorm with weight [D] and bias [D]."""
+    """LayerNorm with weight [D] and bias [D], or None for no bias."""
 
-    def __init__(self, weight: Tensor, bias: Tensor, *, eps: float) -> None:
-        self._weight, self._bias, self._eps = weight, bias, eps
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, eps: float) -> None:
+        # Zeros cost a kernel nothing that shows, and it keeps one form.
+        self._bias = torch.zeros_like(weight) if bias is None else bias
+        self._weight, self._eps = weight, eps
         self._kernels = kernels_for(weight)
         if self._kernels is not None:
             self._kernels.check_width("LayerNorm", len(weight))
@@ -49,6 +51,19 @@ class RMSNorm:
         return (x_fp32 * scale).to(x.dtype) * self.weight
 
 
+class LinearThenRMSNorm:
+    """The end of a block with norms on both sides: residual + RMSNorm(x W^T). Stands where a Linear
+    may.
+    """
+
+    def __init__(self, linear: Linear, norm: RMSNorm) -> None:
+        self._linear, self._norm = linear, norm
+
+    def __call__(self, x_TI: Tensor, residual: Tensor) -> Tensor:
+        """x [T, in] and `residual` [T, out] to [T, out], written over `residual`."""
+        return residual.add_(self._norm(self._linear(x_TI)))
+
+
 class LinearThenNorm:
     """The end of a post-norm block: LayerNorm(residual + x W^T + b). Stands where a Linear may.
 
@@ -57,14 +72,20 @@ class LinearThenNorm:
 
     Args:
         weight: of the linear layer, [out, in].
-        bias: of the linear layer, [out].
+        bias: of the linear layer, [out], or None.
         norm_weight: [out].
         norm_bias: [out].
         eps: of the norm.
     """
 
     def __init__(
-        self, weight: Tensor, bias: Tensor, *, norm_weight: Tensor, norm_bias: Tensor, eps: float
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        *,
+        norm_weight: Tensor,
+        norm_bias: Tensor,
+        eps: float,
     ) -> None:
         self._kernels = kernels_for(weight)
         self._bias, self._norm_weight, self._norm_bias = bias, norm_weight, norm_bias
@@ -85,3 +106,7 @@ class LinearThenNorm:
             )
             return y
         return self._norm(self._linear(x_TI, residual))
+
+
+BlockEnd = Linear | LinearThenRMSNorm | LinearThenNorm
+"""What an attention layer or an MLP may end in."""

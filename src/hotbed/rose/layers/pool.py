@@ -1,11 +1,13 @@
-"""Pooling: token states of each sequence to one fp32 row.
+"""Pooling: token states of each sequence, or of each span, to one fp32 row.
 
-mean: average of the sequence's states; cls: its first; last: its last. Sequences are found by
-offset, never by a pad or end token id.
+mean: average of the sequence's states; cls: its first; last: its last. A span's row is the average
+of its states, zeros if it has none (late chunking: Günther et al. 2024, arXiv 2409.04701). All are
+found by offset, never by a pad or end token id.
 """
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Literal, NamedTuple
 
 import torch
@@ -18,7 +20,7 @@ Pooling = Literal["mean", "cls", "last"]
 
 
 class PooledRows(NamedTuple):
-    """A step's rows on a GPU, one a slot in the order of the batch, without the pad slot.
+    """A step's rows on a GPU, one a slot (or span) in the order of the batch, without the pad slot.
 
     Attributes:
         pooled: fp32 [S, D]; zeros for a slot without tokens.
@@ -50,7 +52,9 @@ def empty_rows(num_slots: int, width: int, device: torch.device) -> tuple[Tensor
 
 
 def pool(x_TD: Tensor, batch: PackedBatch, pooling: Pooling) -> Tensor:
-    """Token states [T, D] to rows, fp32 [S, D], on a CPU: in the order of the batch's groups."""
+    """Token states [T, D] to rows, fp32 [R, D], on a CPU: in the order of the batch's groups."""
+    if batch.row_offsets is not None:
+        return _pool_spans(x_TD, batch.row_offsets)
     rows = []
     for group in batch.groups:
         states = x_TD[group.start : group.stop].view(group.count, group.length, -1)
@@ -61,17 +65,28 @@ def pool(x_TD: Tensor, batch: PackedBatch, pooling: Pooling) -> Tensor:
     return rows[0] if len(rows) == 1 else torch.cat(rows)
 
 
+def _pool_spans(x_TD: Tensor, row_offsets: Tensor) -> Tensor:
+    bounds = row_offsets[1:-1].view(-1, 2).tolist()
+    rows = x_TD.new_zeros((len(bounds), x_TD.shape[1]), dtype=torch.float32)
+    for row, (start, stop) in zip(rows, bounds, strict=True):
+        if start < stop:
+            torch.mean(x_TD[start:stop], dim=0, dtype=torch.float32, out=row)
+    return rows
+
+
 def pool_rows(x_TD: Tensor, batch: PackedBatch, pooling: Pooling, *, normalize: bool) -> PooledRows:
     """Token states [T, D] to rows on a GPU; sequences are found on the device.
 
     Args:
         x_TD: states, pad rows included.
-        batch: its `cu_seqlens` are read.
+        batch: its `cu_seqlens` or `row_offsets` are read.
         pooling: which.
         normalize: whether the default form is the L2-normalised row.
     """
     kernels = kernels_for(x_TD)
     assert kernels is not None, "pool_rows was called for states on a CPU: a bug in the engine"
+    if batch.row_offsets is not None:
+        return _pool_span_rows(kernels, x_TD, batch.row_offsets, normalize=normalize)
     num_slots = len(batch.cu_seqlens) - 2
     packed, default_form, finite = empty_rows(num_slots, x_TD.shape[1], x_TD.device)
     pooled, _, _ = kernels.pool(
@@ -82,3 +97,17 @@ def pool_rows(x_TD: Tensor, batch: PackedBatch, pooling: Pooling, *, normalize: 
         out=(default_form, finite),
     )
     return PooledRows(pooled, default_form, finite, packed)
+
+
+def _pool_span_rows(
+    kernels: ModuleType, x_TD: Tensor, row_offsets: Tensor, *, normalize: bool
+) -> PooledRows:
+    """To the kernel gaps are slots like spans; their rows are dropped here."""
+    pooled, all_forms, all_finite = kernels.pool(
+        x_TD, row_offsets, pooling="mean", normalize=normalize
+    )
+    packed, default_form, finite = empty_rows(len(pooled) // 2, x_TD.shape[1], x_TD.device)
+    default_form.copy_(all_forms[1::2])
+    finite.copy_(all_finite[1::2])
+    kept = pooled[1::2].contiguous() if normalize else default_form
+    return PooledRows(kept, default_form, finite, packed)

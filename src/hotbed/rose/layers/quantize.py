@@ -17,8 +17,8 @@ from hotbed.core.output import OutputDtype, OutputSpec
 
 Quantizer = Literal["none", "pplx"]
 
-# Below any real row's norm, and far above the smallest fp32: an all-zero row stays zero.
-_NORM_EPS = 1e-12
+NORM_EPS = 1e-12
+"""Below any real row's norm, and far above the smallest fp32: an all-zero row stays zero."""
 
 
 def finish(
@@ -38,7 +38,7 @@ def finish(
     """
     x = rows_SD[:, : spec.dimensions] if spec.dimensions else rows_SD
     if normalize if spec.normalize is None else spec.normalize:
-        x = F.normalize(x, dim=-1, eps=_NORM_EPS)
+        x = F.normalize(x, dim=-1, eps=NORM_EPS)
     if spec.dtype is OutputDtype.FLOAT32:
         return x.contiguous()
     if spec.dtype is OutputDtype.FLOAT16:
@@ -60,7 +60,7 @@ def _int8(x: Tensor, quantizer: Quantizer) -> Tensor:
     if quantizer == "pplx":
         scaled = torch.tanh(x) * 127
     else:
-        largest = x.abs().amax(dim=-1, keepdim=True).clamp_min(_NORM_EPS)
+        largest = x.abs().amax(dim=-1, keepdim=True).clamp_min(NORM_EPS)
         scaled = x / largest * 127
     # Clip before the cast: a cast wraps around.
     return scaled.round().clamp(-128, 127).to(torch.int8)

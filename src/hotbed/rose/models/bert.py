@@ -1,14 +1,17 @@
-"""BERT: a bidirectional encoder with learned positions and post-layer norms.
+"""BERT, RoBERTa, XLM-R, DistilBERT: a bidirectional encoder, learned positions, post-layer norms.
 
     h = LayerNorm(word + position + segment)
     for each layer:  h = LayerNorm(h + attention(h));  h = LayerNorm(h + W2 gelu(W1 h))
 
-Source: Devlin et al. 2018, arXiv 1810.04805. Legend: T tokens, D hidden, F mlp dim.
+RoBERTa and XLM-R differ in where positions start, DistilBERT in names and in having no segments.
+Sources: Devlin et al. 2018, arXiv 1810.04805; Liu et al. 2019, arXiv 1907.11692; Conneau et al.
+2019, arXiv 1911.02116; Sanh et al. 2019, arXiv 1910.01108.
+Legend: T tokens, D hidden, F mlp dim.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -23,7 +26,6 @@ from hotbed.rose.layers.mlp import Mlp
 from hotbed.rose.layers.norm import LinearThenNorm
 from hotbed.rose.layers.short_encoder import ShortLayer, ShortSettings, short_encoder
 from hotbed.rose.layers.small_encoder import small_encoder
-from hotbed.rose.weights import Parameter, WeightMap, linear
 
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
@@ -31,12 +33,6 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
-_UNUSED = (
-    r"embeddings\.position_ids",
-    r"embeddings\.token_type_ids",
-    r"pooler\..*",
-    r"cls\..*",
-)
 
 
 def attention_spec(config: BertConfig) -> AttentionSpec:
@@ -47,40 +43,14 @@ def attention_spec(config: BertConfig) -> AttentionSpec:
     )
 
 
+def attention_specs(config: BertConfig) -> tuple[AttentionSpec, ...]:
+    """Registry entry: all layers are of one kind."""
+    return (attention_spec(config),)
+
+
 def pair_offset(config: BertConfig) -> int:
     """Rows of the position table for one segment; 0 if the model knows one segment only."""
-    return config.max_position_embeddings if config.type_vocab_size > 1 else 0
-
-
-def weight_map(config: BertConfig) -> WeightMap:
-    """Parameters by name and the stored tensors they come from."""
-    d, f = config.hidden_size, config.intermediate_size
-    parameters = {
-        "word": Parameter(("embeddings.word_embeddings.weight",), (config.vocab_size, d)),
-        "position": Parameter(
-            ("embeddings.position_embeddings.weight",), (config.max_position_embeddings, d)
-        ),
-        "segment": Parameter(
-            ("embeddings.token_type_embeddings.weight",), (config.type_vocab_size, d)
-        ),
-        **_norm("embedding_norm", "embeddings.LayerNorm", d),
-    }
-    for i in range(config.num_hidden_layers):
-        stored, made = f"encoder.layer.{i}", f"layers.{i}"
-        qkv = tuple(f"{stored}.attention.self.{part}" for part in ("query", "key", "value"))
-        parameters |= linear(f"{made}.qkv", qkv, (3 * d, d), bias=True)
-        parameters |= linear(
-            f"{made}.out", (f"{stored}.attention.output.dense",), (d, d), bias=True
-        )
-        parameters |= _norm(f"{made}.attention_norm", f"{stored}.attention.output.LayerNorm", d)
-        parameters |= linear(f"{made}.up", (f"{stored}.intermediate.dense",), (f, d), bias=True)
-        parameters |= linear(f"{made}.down", (f"{stored}.output.dense",), (d, f), bias=True)
-        parameters |= _norm(f"{made}.mlp_norm", f"{stored}.output.LayerNorm", d)
-    return WeightMap(parameters, _UNUSED)
-
-
-def _norm(name: str, source: str, d: int) -> dict[str, Parameter]:
-    return {f"{name}.{part}": Parameter((f"{source}.{part}",), (d,)) for part in ("weight", "bias")}
+    return config.longest_sequence if config.type_vocab_size > 1 else 0
 
 
 class BertLayer:
@@ -137,8 +107,7 @@ class Bert:
         self._spec = attention_spec(config)
         self._word = weights["word"]
         norm_weight, norm_bias = _pair(weights, "embedding_norm")
-        # The segment's row joins the positions': a table for first texts, then one for second.
-        self._position = torch.cat([weights["position"] + row for row in weights["segment"][:2]])
+        self._position = _positions(config, weights)
         self._embedding = NormedEmbedding(
             self._word,
             self._position,
@@ -180,6 +149,16 @@ class Bert:
         return x_TD
 
 
+def _positions(config: BertConfig, weights: dict[str, Tensor]) -> Tensor:
+    """Rows of the positions in use. The segment's row joins them: a table for first texts, then one
+    for second. DistilBERT has no segments.
+    """
+    positions = weights["position"][config.position_offset :]
+    if "segment" not in weights:
+        return positions
+    return torch.cat([positions + row for row in weights["segment"][:2]])
+
+
 def _short_layer(weights: dict[str, Tensor], name: str) -> ShortLayer:
     parts = ("qkv", "out", "attention_norm", "up", "down", "mlp_norm")
     return ShortLayer(**{part: _pair(weights, f"{name}.{part}") for part in parts})
@@ -189,6 +168,9 @@ def _pair(weights: dict[str, Tensor], name: str) -> tuple[Tensor, Tensor]:
     return weights[f"{name}.weight"], weights[f"{name}.bias"]
 
 
-def build(config: object, weights: dict[str, Tensor], backend: AttentionBackend) -> Bert:
+def build(
+    config: BertConfig, weights: dict[str, Tensor], backends: Sequence[AttentionBackend]
+) -> Bert:
     """Registry entry."""
-    return Bert(cast(BertConfig, config), weights, backend)
+    (backend,) = backends
+    return Bert(config, weights, backend)

@@ -1,0 +1,75 @@
+"""config.json of BERT and its relatives: RoBERTa, XLM-R, CamemBERT, DistilBERT, MPNet."""
+
+from __future__ import annotations
+
+from hotbed.checkpoint.config_fields import Architecture, Fields
+from hotbed.checkpoint.records import BertConfig, MpnetConfig
+from hotbed.core.errors import invalid
+
+BERT_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+_DISTILBERT_NAMES = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+    "hidden_act": "activation",
+}
+_DEFAULT_ROBERTA_PAD_ID = 1  # transformers' RobertaConfig
+
+
+def read_bert(fields: Fields, name: str) -> Architecture:
+    """BERT: positions count from 0."""
+    return _read(fields, name, position_offset=0)
+
+
+def read_roberta(fields: Fields, name: str) -> Architecture:
+    """RoBERTa's kind: BERT whose positions start behind the pad token's id.
+
+    fairseq gave pad tokens a row of the position table as well, the one of their id, so a table of
+    514 rows with pad id 1 serves 512 tokens.
+    """
+    pad_id = fields.values.get("pad_token_id", _DEFAULT_ROBERTA_PAD_ID)
+    if not isinstance(pad_id, int) or pad_id < 0:
+        raise invalid(
+            f"{fields.path}: pad_token_id is {pad_id!r}; it must be a token id, since positions"
+            " start behind it",
+            param="pad_token_id",
+        )
+    return _read(fields, name, position_offset=pad_id + 1)
+
+
+def read_distilbert(fields: Fields, name: str) -> Architecture:
+    """DistilBERT: BERT with other names, and without token types."""
+    fields.require("sinusoidal_pos_embds", False, True)  # only how the table was made at first
+    fields.require("activation", *BERT_ACTIVATIONS)
+    values = fields.values
+    renamed = {new: values[old] for new, old in _DISTILBERT_NAMES.items() if old in values}
+    config = Fields(fields.path, values | renamed).convert(
+        BertConfig, type_vocab_size=1, naming="distilbert"
+    )
+    fields.divisible("dim", "n_heads")
+    return Architecture(family="bert", name=name, config=config)
+
+
+def read_mpnet(fields: Fields, name: str) -> Architecture:
+    """MPNet: BERT with a bias for distances."""
+    fields.require("hidden_act", "gelu")
+    config = fields.convert(MpnetConfig)
+    fields.divisible("hidden_size", "num_attention_heads")
+    return Architecture(family="mpnet", name=name, config=config)
+
+
+def _read(fields: Fields, name: str, *, position_offset: int) -> Architecture:
+    fields.require("position_embedding_type", "absolute")
+    fields.require("hidden_act", *BERT_ACTIVATIONS)
+    fields.require("is_decoder", False)
+    fields.require("add_cross_attention", False)
+    config = fields.convert(BertConfig, position_offset=position_offset)
+    fields.divisible("hidden_size", "num_attention_heads")
+    if config.longest_sequence < 1:
+        raise invalid(
+            f"{fields.path}: max_position_embeddings ({config.max_position_embeddings}) leaves no"
+            f" position behind pad_token_id ({position_offset - 1})",
+            param="max_position_embeddings",
+        )
+    return Architecture(family="bert", name=name, config=config)

@@ -1,0 +1,35 @@
+"""config.json of Gemma 3's text model, as EmbeddingGemma uses it."""
+
+from __future__ import annotations
+
+from hotbed.checkpoint.config_decoder import is_causal
+from hotbed.checkpoint.config_fields import Architecture, Fields
+from hotbed.checkpoint.config_rope import read_layer_theta
+from hotbed.checkpoint.records import Gemma3Config
+
+_DEFAULT_EVERY = 6  # transformers' sliding_window_pattern
+
+
+def read_gemma3(fields: Fields, name: str) -> Architecture:
+    """Gemma 3 text, causal or bidirectional."""
+    fields.require("hidden_activation", "gelu_pytorch_tanh")
+    fields.require("attention_bias", False)
+    fields.require("attn_logit_softcapping", None)
+    # Scores are scaled by this; attention backends scale by the head dim.
+    fields.require("query_pre_attn_scalar", fields.count("head_dim"))
+    causal = is_causal(fields)
+    width = fields.count("sliding_window")
+    every = _DEFAULT_EVERY
+    if fields.values.get("sliding_window_pattern") is not None:
+        every = fields.count("sliding_window_pattern")
+    config = fields.convert(
+        Gemma3Config,
+        is_causal=causal,
+        # One sided it counts the token itself, two sided half of it lies on either side.
+        window=width - 1 if causal else width // 2,
+        is_local=fields.layer_types(lambda layer: (layer + 1) % every > 0),
+        global_theta=read_layer_theta(fields, "full_attention", "rope_theta"),
+        local_theta=read_layer_theta(fields, "sliding_attention", "rope_local_base_freq"),
+    )
+    fields.divisible("num_attention_heads", "num_key_value_heads")
+    return Architecture(family="gemma3", name=name, config=config)

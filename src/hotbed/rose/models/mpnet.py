@@ -1,0 +1,132 @@
+"""MPNet: BERT without segments, with a bias for the distance of two tokens in every attention.
+
+    h = LayerNorm(word + position)
+    for each layer:  h = LayerNorm(h + attention(h));  h = LayerNorm(h + W2 gelu(W1 h))
+
+The bias is one table for all layers. Source: Song et al. 2020, arXiv 2004.09297.
+Legend: T tokens, D hidden, F mlp dim, N heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from hotbed.checkpoint.records import MpnetConfig
+from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
+from hotbed.rose.batch import PackedBatch
+from hotbed.rose.layers.attention import SelfAttention
+from hotbed.rose.layers.embedding import NormedEmbedding
+from hotbed.rose.layers.linear import Linear
+from hotbed.rose.layers.mlp import Mlp
+from hotbed.rose.layers.norm import LinearThenNorm
+from hotbed.rose.layers.relative_bias import RelativeBiasAttention
+from hotbed.rose.weights import Parameter, WeightMap, linear
+
+_UNUSED = (r"embeddings\.position_ids", r"pooler\..*", r"lm_head\..*")
+
+
+def attention_specs(config: MpnetConfig) -> tuple[AttentionSpec, ...]:
+    """Registry entry: no backend takes a bias, so the model brings its own attention."""
+    return ()
+
+
+def weight_map(config: MpnetConfig) -> WeightMap:
+    """Parameters by name and the stored tensors they come from."""
+    d, f, n = config.hidden_size, config.intermediate_size, config.num_attention_heads
+    parameters = {
+        "word": Parameter(("embeddings.word_embeddings.weight",), (config.vocab_size, d)),
+        "position": Parameter(
+            ("embeddings.position_embeddings.weight",), (config.max_position_embeddings, d)
+        ),
+        **_norm("embedding_norm", "embeddings.LayerNorm", d),
+        "distance": Parameter(
+            ("encoder.relative_attention_bias.weight",), (config.relative_attention_num_buckets, n)
+        ),
+    }
+    for i in range(config.num_hidden_layers):
+        stored, made = f"encoder.layer.{i}", f"layers.{i}"
+        qkv = tuple(f"{stored}.attention.attn.{part}" for part in "qkv")
+        parameters |= linear(f"{made}.qkv", qkv, (3 * d, d), bias=True)
+        parameters |= linear(f"{made}.out", (f"{stored}.attention.attn.o",), (d, d), bias=True)
+        parameters |= _norm(f"{made}.attention_norm", f"{stored}.attention.LayerNorm", d)
+        parameters |= linear(f"{made}.up", (f"{stored}.intermediate.dense",), (f, d), bias=True)
+        parameters |= linear(f"{made}.down", (f"{stored}.output.dense",), (d, f), bias=True)
+        parameters |= _norm(f"{made}.mlp_norm", f"{stored}.output.LayerNorm", d)
+    return WeightMap(parameters, _UNUSED)
+
+
+def _norm(name: str, source: str, d: int) -> dict[str, Parameter]:
+    return {f"{name}.{part}": Parameter((f"{source}.{part}",), (d,)) for part in ("weight", "bias")}
+
+
+class MpnetLayer:
+    """One encoder layer."""
+
+    def __init__(
+        self,
+        config: MpnetConfig,
+        weights: dict[str, Tensor],
+        name: str,
+        attention: RelativeBiasAttention,
+    ) -> None:
+        def pair(part: str) -> tuple[Tensor, Tensor]:
+            return weights[f"{name}.{part}.weight"], weights[f"{name}.{part}.bias"]
+
+        def then_norm(part: str, norm: str) -> LinearThenNorm:
+            weight, bias = pair(norm)
+            return LinearThenNorm(
+                *pair(part), norm_weight=weight, norm_bias=bias, eps=config.layer_norm_eps
+            )
+
+        heads = config.num_attention_heads
+        self.attention = SelfAttention(
+            qkv=Linear(*pair("qkv")),
+            out=then_norm("out", "attention_norm"),
+            spec=AttentionSpec(heads, heads, config.head_dim, causal=False),
+            backend=attention,
+        )
+        self.mlp = Mlp(Linear(*pair("up"), activation="gelu"), then_norm("down", "mlp_norm"))
+
+    def __call__(self, x_TD: Tensor, plan: object) -> Tensor:
+        x_TD = self.attention(x_TD, residual=x_TD, plan=plan)
+        return self.mlp(x_TD, residual=x_TD)
+
+
+class Mpnet:
+    """The encoder; `forward` gives the last layer's states."""
+
+    def __init__(self, config: MpnetConfig, weights: dict[str, Tensor]) -> None:
+        self._embedding = NormedEmbedding(
+            weights["word"],
+            weights["position"][config.position_offset :],
+            norm_weight=weights["embedding_norm.weight"],
+            norm_bias=weights["embedding_norm.bias"],
+            eps=config.layer_norm_eps,
+        )
+        self._attention = RelativeBiasAttention(
+            weights["distance"],
+            max_positions=config.longest_sequence,
+            scale=float(config.head_dim**-0.5),
+        )
+        self._layers = [
+            MpnetLayer(config, weights, f"layers.{i}", self._attention)
+            for i in range(config.num_hidden_layers)
+        ]
+
+    def forward(self, batch: PackedBatch) -> Tensor:
+        """Packed tokens to states [T, D]."""
+        plan = self._attention.plan(batch)
+        x_TD = self._embedding(batch.token_ids, batch.positions)
+        for layer in self._layers:
+            x_TD = layer(x_TD, plan)
+        return x_TD
+
+
+def build(
+    config: MpnetConfig, weights: dict[str, Tensor], backends: Sequence[AttentionBackend]
+) -> Mpnet:
+    """Registry entry."""
+    assert not backends, "the model asks for none"
+    return Mpnet(config, weights)

@@ -1,0 +1,112 @@
+"""The table of supported models, from the tables that the code itself goes by.
+
+``python -m hotbed.rose.support > docs/models.md`` writes the page; a test holds that it is current.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import get_args
+
+from hotbed.checkpoint.config import MODEL_TYPES
+from hotbed.checkpoint.modules import SUPPORTED_MODULES
+from hotbed.checkpoint.records import DENSE_ACTIVATIONS, Pooling
+from hotbed.checkpoint.score import HEADS
+from hotbed.core.output import OutputDtype
+from hotbed.rose.attention.select import describe
+from hotbed.rose.registry import FAMILIES
+
+EXAMPLES = {
+    "bert": "all-MiniLM, bge, e5, gte (base, large), LaBSE; ms-marco cross-encoders",
+    "roberta": "all-distilroberta, all-roberta-large",
+    "xlm-roberta": "bge-m3 (dense), multilingual-e5, arctic-embed-l-v2.0; bge-reranker-v2-m3",
+    "camembert": "sentence-camembert",
+    "distilbert": "msmarco-distilbert, multi-qa-distilbert, distiluse",
+    "mpnet": "all-mpnet-base-v2, multi-qa-mpnet, paraphrase-mpnet",
+    "modernbert": "gte-modernbert, ettin, modernbert-embed",
+    "nomic_bert": "nomic-embed-text v1 and v1.5, arctic-embed-m-long",
+    "gte": "arctic-embed-m-v2.0",
+    "gemma3_text": "EmbeddingGemma",
+    "llama": "embedders on a Llama backbone without scaled rotation",
+    "mistral": "e5-mistral, SFR-Embedding-Mistral, Linq-Embed-Mistral",
+    "qwen2": "gte-Qwen2 (`is_causal` false: bidirectional)",
+    "qwen3": "Qwen3-Embedding (bidirectional with `is_causal` false), Qwen3-Reranker",
+    "bidirectional_pplx_qwen3": "pplx-embed-v1, pplx-embed-context-v1 (rows of chunks)",
+}
+"""What people serve, by ``model_type``; for orientation: what counts is the config."""
+
+_HEAD = """\
+# Supported models
+
+Written by `python -m hotbed.rose.support`; do not edit.
+
+A model is served if its `config.json` has one of these types and classes and every field that would
+change its vectors has a supported value. Anything else is refused when it is loaded, with the file,
+the field and what is supported.
+"""
+
+_CHECKED = """\
+## What is checked
+
+Every family: seeded random checkpoints with real head dims, in shards, with and without the root
+prefix, against `transformers` in fp32 on the CPU, and whole paths against sentence-transformers:
+cosine at least 0.999999, relative error at most 1e-4; at 1 and 2 tokens, around the window's edge
+and at the model's limit; alone, in a mixed batch, permuted. Fields that could be misread (windows,
+rotary bases, masks, position offsets) are changed on purpose and must fail that test. The tests
+marked `gpu` compare BF16 on a card with fp32 on the CPU: cosine at least 0.999. Real weights are
+tested of all-MiniLM-L6-v2.
+"""
+
+
+def page() -> str:
+    """docs/models.md."""
+    models = _table(
+        ("`model_type`", "`architectures`", "page", "for example"),
+        (
+            (
+                f"`{name}`",
+                ", ".join(f"`{c}`" for c in known.classes),
+                _link(known.family),
+                EXAMPLES[name],
+            )
+            for name, known in MODEL_TYPES.items()
+        ),
+    )
+    rows = _table(
+        ("", "supported"),
+        (
+            ("modules", " → ".join(SUPPORTED_MODULES) + "; the last three may be absent"),
+            ("pooling", ", ".join(get_args(Pooling))),
+            ("models that score", ", ".join(f"`{name}`" for name in HEADS)),
+            ("activation of a Dense module", ", ".join(DENSE_ACTIVATIONS)),
+            ("type of the rows", ", ".join(dtype.value for dtype in OutputDtype)),
+            ("weights", "safetensors, one file or shards, float32, float16 or bfloat16"),
+        ),
+    )
+    backends = _table(
+        ("attention", "devices", "types", "masks"),
+        ((f"`{b.name}`", b.devices, b.dtypes, b.masks) for b in describe()),
+    )
+    return "\n".join(
+        (_HEAD, models, "## From states to rows\n", rows, _attention(backends), _CHECKED)
+    )
+
+
+def _attention(backends: str) -> str:
+    return f"## Attention\n\n{backends}"
+
+
+def _link(family: str) -> str:
+    assert family in FAMILIES, f"{family} has no page: a bug in MODEL_TYPES"
+    return f"[{family}](../src/hotbed/rose/models/{family}.py)"
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(head), *map(list, rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,64 @@
+"""docs/models.md says what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hotbed.checkpoint.config import MODEL_TYPES
+from hotbed.checkpoint.load import load_checkpoint
+from hotbed.rose.registry import FAMILIES
+from hotbed.rose.support import EXAMPLES, page
+from tests.support.checkpoints import make_qwen3
+from tests.support.families import CONFIGS, make_family
+
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text() == page(), (
+        "write it anew: python -m hotbed.rose.support > docs/models.md"
+    )
+
+
+def test_every_type_has_an_example_and_every_family_a_type() -> None:
+    assert set(EXAMPLES) == set(MODEL_TYPES)
+    assert {known.family for known in MODEL_TYPES.values()} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_a_checkpoint_of_every_type_is_read_as_the_table_says(
+    model_type: str, tmp_path: Path
+) -> None:
+    if model_type in CONFIGS:
+        folder = make_family(tmp_path / "m", model_type)
+    else:
+        folder = make_qwen3(tmp_path / "m", pplx=model_type.startswith("bidirectional"))
+    checkpoint = load_checkpoint(str(folder))
+    known = MODEL_TYPES[model_type]
+    assert checkpoint.family == known.family
+    assert checkpoint.architecture in known.classes
+
+
+def test_every_family_is_tested_against_transformers() -> None:
+    """A new type needs a config in tests/support/families.py, and a row in test_parity.py."""
+    parity = (Path(__file__).parent / "test_parity.py").read_text()
+    for model_type in set(MODEL_TYPES) - {"qwen3", "bidirectional_pplx_qwen3"}:
+        assert f'"config": "{model_type}"' in parity, model_type
+
+
+def test_what_the_guide_to_adding_a_model_names_is_there() -> None:
+    root = PAGE.parents[1]
+    guide = (root / "docs" / "adding-a-model.md").read_text()
+    links = re.findall(r"\]\(([^)#]+)\)", guide)
+    assert len(links) > 10
+    assert [link for link in links if not (root / "docs" / link).exists()] == []
+    reader = (root / "src/hotbed/checkpoint/config_modernbert.py").read_text()
+    quoted = [line[4:] for line in guide.splitlines() if line.startswith("    ")]
+    code = [line.strip() for line in quoted if line.strip() != "…" and "python -m" not in line]
+    assert code
+    assert [line for line in code if line not in reader] == []
+    for name in ("attention_specs", "weight_map", "MODEL_TYPES", "FAMILIES", "CONFIGS", "WRONG"):
+        assert name in guide

@@ -1,0 +1,184 @@
+"""A tiny seeded checkpoint of any family that `transformers` knows, from the text of its config.
+
+Names and shapes of the tensors are those of the model class in `transformers`, so the files are
+what a checkpoint of that family holds. Needs torch, unlike `tests.support.checkpoints`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from hotbed.checkpoint.safetensors_index import read_header
+from tests.support.checkpoints import (
+    DenseSpec,
+    PoolingName,
+    write_json,
+    write_sentence_transformers,
+    write_tensors,
+)
+from tests.support.tiny_tokenizers import END_OF_TEXT, byte_level_bpe, wordpiece
+from tests.support.tiny_weights import Tensors, random_tensors
+
+# Heads of 32 and 64 as in MiniLM and the base models; three layers, so that one that is skipped or
+# run twice shows.
+_ENCODER = {
+    "hidden_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 192,
+}
+_ROBERTA = _ENCODER | {
+    "max_position_embeddings": 98,
+    "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+}
+# Heads of 64 as in small Llamas, two of them a key/value head.
+_DECODER = {
+    "hidden_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "intermediate_size": 192,
+    "max_position_embeddings": 96,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "bert": _ENCODER | {"model_type": "bert", "max_position_embeddings": 96},
+    "roberta": _ROBERTA | {"model_type": "roberta"},
+    "xlm-roberta": _ROBERTA | {"model_type": "xlm-roberta"},
+    "camembert": _ROBERTA | {"model_type": "camembert"},
+    "mpnet": _ENCODER | {"model_type": "mpnet", "max_position_embeddings": 162},
+    "distilbert": {
+        "model_type": "distilbert",
+        "dim": 128,
+        "n_layers": 3,
+        "n_heads": 2,
+        "hidden_dim": 192,
+        "max_position_embeddings": 96,
+        "activation": "gelu",
+        "sinusoidal_pos_embds": False,
+    },
+    # As old files have it; newer ones have rope_parameters and layer_types.
+    "modernbert": _ENCODER
+    | {
+        "model_type": "modernbert",
+        "num_hidden_layers": 4,
+        "max_position_embeddings": 96,
+        "local_attention": 32,
+        "global_attn_every_n_layers": 3,
+        "global_rope_theta": 160000.0,
+        "local_rope_theta": 10000.0,
+        "pad_token_id": 0,
+    },
+    "nomic_bert": _ENCODER
+    | {
+        "model_type": "nomic_bert",
+        "max_position_embeddings": 96,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+    },
+    "gte": _ENCODER
+    | {
+        "model_type": "gte",
+        "max_position_embeddings": 96,
+        "type_vocab_size": 1,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 160000.0},
+    },
+    "gemma3_text": _DECODER
+    | {
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 4,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 64,
+        "sliding_window": 32,
+        "sliding_window_pattern": 3,
+        "rope_theta": 1000000.0,
+        "rope_local_base_freq": 10000.0,
+        "use_bidirectional_attention": True,
+    },
+    "qwen2": _DECODER | {"model_type": "qwen2", "use_sliding_window": False},
+    "llama": _DECODER | {"model_type": "llama"},
+    "mistral": _DECODER | {"model_type": "mistral", "sliding_window": 16},
+}
+"""config.json of each family, without what `make_family` adds."""
+# In files their tensors have other names than in the model of transformers.
+_RENAMED = ("nomic_bert", "gte")
+
+
+def make_family(
+    folder: Path,
+    config: str | Mapping[str, Any],
+    *,
+    seed: int = 0,
+    tokenizer: Literal["wordpiece", "bpe", "bpe with end"] = "wordpiece",
+    sharded: bool = True,
+    prefix: str = "",
+    pooling: PoolingName = "mean",
+    normalize: bool = True,
+    max_seq_length: int | None = None,
+    dense: Sequence[DenseSpec] = (),
+    **changes: Any,
+) -> Path:
+    """Write a checkpoint and return `folder`.
+
+    Args:
+        folder: made if need be.
+        config: a name in `CONFIGS`, or a config.json without vocab_size and architectures.
+        tokenizer: its kind; ``with end`` appends the end token to every text.
+        dense: modules behind the pooling.
+        changes: fields of config.json in place of those.
+
+    The other arguments are those of `tests.support.checkpoints.make_bert`.
+    """
+    made = (
+        wordpiece() if tokenizer == "wordpiece" else byte_level_bpe(append_end="end" in tokenizer)
+    )
+    values = dict(CONFIGS[config] if isinstance(config, str) else config)
+    values |= {"vocab_size": made.get_vocab_size(), **changes}
+    shapes, class_name = _shapes(values)
+    values.setdefault("architectures", [class_name])
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "config.json", values)
+    made.save(str(folder / "tokenizer.json"))
+    pad = "[PAD]" if tokenizer == "wordpiece" else END_OF_TEXT
+    write_json(
+        folder / "tokenizer_config.json",
+        {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": pad},
+    )
+    tensors: Tensors = random_tensors(shapes, seed)
+    write_tensors(folder, tensors, dtype="float32", sharded=sharded, prefix=prefix)
+    write_sentence_transformers(
+        folder,
+        hidden=values.get("hidden_size") or values["dim"],
+        pooling=pooling,
+        normalize=normalize,
+        max_seq_length=max_seq_length,
+        dense=dense,
+    )
+    return folder
+
+
+def _shapes(values: Mapping[str, Any]) -> tuple[dict[str, tuple[int, ...]], str]:
+    """Tensors of the model that `transformers` makes of a config.json, and its class's name."""
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    config = AutoConfig.for_model(**values)
+    with torch.device("meta"):
+        model = AutoModel.from_config(config)
+    class_name = type(model).__name__
+    if values["model_type"] not in _RENAMED:
+        return {name: tuple(t.shape) for name, t in model.state_dict().items()}, class_name
+    with tempfile.TemporaryDirectory() as folder:
+        AutoModel.from_config(config).save_pretrained(folder)
+        held = read_header(Path(folder) / "model.safetensors")
+    return {name: info.shape for name, info in held.items()}, class_name
