@@ -62,6 +62,8 @@ class EmbedPipeline:
         if info.task != "embed":
             raise invalid("The model scores pairs; it has no embeddings: use /v1/rerank.", "model")
         _check_dimensions(request.spec, info.dimensions)
+        if request.documents is not None:
+            info.check_spans()
         batch, prompt = await self._token_ids(request)
         self._check_size(batch.num_tokens, request)
         tokenize_s = time.perf_counter() - start
@@ -85,6 +87,7 @@ class EmbedPipeline:
                 request.spec.dtype.value,
                 info.normalize if request.spec.normalize is None else request.spec.normalize,
                 request.add_special_tokens,
+                request.documents is not None,
             ),
             tokenize_us=int(tokenize_s * 1e6),
             queue_us=computed.queue_us,
@@ -93,10 +96,13 @@ class EmbedPipeline:
 
     async def _token_ids(self, request: EmbedRequest) -> tuple[RaggedBatch, str]:
         """(token ids, the prompt put before each text)."""
-        if request.texts is not None:
+        if request.token_arrays is None:
             prompt = resolve_prompt(
                 self._prompts, prompt_name=request.prompt_name, input_type=request.input_type
             )
+            if request.documents is not None:
+                return await self._tokenize.encode_chunks(request.documents, prompt), prompt
+            assert request.texts is not None, "a request has inputs of some kind: this is a bug"
             options = EncodeOptions(
                 prefix=prompt,
                 truncate=request.truncate,
@@ -105,7 +111,6 @@ class EmbedPipeline:
                 add_special_tokens=request.add_special_tokens,
             )
             return await self._tokenize.encode(request.texts, options), prompt
-        assert request.token_arrays is not None, "neither texts nor ids: this is a bug"
         # Before the ids are looked at: a body can hold some ten million of them.
         self._check_size(sum(map(len, request.token_arrays)), request)
         options = EncodeOptions(

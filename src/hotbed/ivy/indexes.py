@@ -21,7 +21,7 @@ def name_fields(
     message, param = error.message, error.param
     if is_single:
         message = message.replace("input[0]", "input")
-        param = "input" if param == "input[0]" else param
+        param = None if param is None else param.replace("input[0]", "input", 1)
     if names:
         pattern = re.compile(rf"\b({'|'.join(names)})\b")
         message = pattern.sub(lambda match: names[match[0]], message)

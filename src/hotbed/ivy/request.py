@@ -17,8 +17,9 @@ class EmbedRequest:
     """Inputs to embed and how.
 
     Attributes:
-        texts: the inputs as text; None if they came as token ids.
+        texts: the inputs as text; None if they came otherwise.
         token_arrays: the inputs as token ids; None if they came as text.
+        documents: the inputs as chunks of documents, each with a row of its own; None otherwise.
         is_single: the client sent one bare input, not a list of inputs.
         spec: what the rows shall be.
         prompt_name: named prefix of the model; text only.
@@ -33,6 +34,7 @@ class EmbedRequest:
 
     texts: list[str] | None
     token_arrays: list[list[int]] | None
+    documents: list[list[str]] | None = None
     is_single: bool
     spec: OutputSpec
     prompt_name: str | None = None
@@ -46,8 +48,11 @@ class EmbedRequest:
 
     @property
     def num_inputs(self) -> int:
+        """Rows that the request is answered with."""
+        if self.documents is not None:
+            return sum(map(len, self.documents))
         inputs = self.texts if self.texts is not None else self.token_arrays
-        assert inputs is not None, "a request has texts or token arrays: this is a bug"
+        assert inputs is not None, "a request has inputs of some kind: this is a bug"
         return len(inputs)
 
 

@@ -22,7 +22,7 @@ class SpreadRows:
     """What the replicas gave.
 
     Attributes:
-        rows: arrays [n, row width], n in all the number of sequences; read-only.
+        rows: arrays [n, row width], n in all the rows of the batch; read-only.
         fingerprint: of the model that made them all.
         queue_us: longest wait of a chunk in a replica's queue.
         device_us: device time of all chunks together.
@@ -68,11 +68,11 @@ async def spread(
     answers = await map_bounded(calls.embed, _cut(batch, pool), limit=limit)
     if len(answers) == 1:  # the commonest case
         answer = answers[0]
-        assert len(answer.rows) == batch.num_sequences, "rows and inputs differ in number: a bug"
+        assert len(answer.rows) == batch.num_rows, "rows and inputs differ in number: a bug"
         device_us = answer.device_us
         return SpreadRows([answer.rows], answer.fingerprint, answer.queue_us, device_us, device_us)
     num_rows = sum(len(answer.rows) for answer in answers)
-    assert num_rows == batch.num_sequences, "rows and inputs differ in number: this is a bug"
+    assert num_rows == batch.num_rows, "rows and inputs differ in number: this is a bug"
     return SpreadRows(
         rows=[answer.rows for answer in answers],
         fingerprint=_common_fingerprint(answers),
@@ -99,7 +99,9 @@ def _cut(batch: RaggedBatch, pool: ReplicaPool) -> list[Chunk]:
     if batch.num_sequences == 1:
         return [Chunk(0, batch)]
     max_tokens, max_sequences = pool.chunk_size()
-    spans = split(batch.lengths, max_tokens=max_tokens, max_sequences=max_sequences)
+    # A replica counts rows: of a document in chunks there are more than sequences.
+    counts = None if batch.spans is None else batch.spans.counts
+    spans = split(batch.lengths, max_tokens=max_tokens, max_sequences=max_sequences, counts=counts)
     if len(spans) == 1:
         return [Chunk(0, batch)]
     return [Chunk(start, batch.slice(start, stop)) for start, stop in spans]

@@ -12,6 +12,7 @@ from hotbed.core.errors import HotbedError, shift_input_index
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.bounded import map_bounded
 from hotbed.text.backend import Token
+from hotbed.text.chunked import encode_chunks
 from hotbed.text.tokenizer import EncodeOptions, Tokenizer
 
 T = TypeVar("T")
@@ -55,6 +56,32 @@ class TokenizeStage:
             except HotbedError as error:
                 raise shift_input_index(error, start) from None
             return encoded.batch
+
+        return RaggedBatch.concatenate(
+            await map_bounded(encode_piece, pieces, limit=self.num_threads)
+        )
+
+    async def encode_chunks(self, documents: list[list[str]], prompt: str) -> RaggedBatch:
+        """As `hotbed.text.chunked.encode_chunks`."""
+        costs = [self._tokenizer.estimate_us(chunks) for chunks in documents]
+        if sum(costs) < INLINE_US:
+            return encode_chunks(self._tokenizer, documents, prompt=prompt)
+        pieces: list[tuple[int, int]] = []
+        start, cost_us = 0, 0.0
+        for index, cost in enumerate(costs):
+            cost_us += cost
+            if cost_us >= PIECE_US or index == len(costs) - 1:
+                pieces.append((start, index + 1))
+                start, cost_us = index + 1, 0.0
+
+        async def encode_piece(piece: tuple[int, int]) -> RaggedBatch:
+            first, stop = piece
+            try:
+                return await self.run(
+                    lambda: encode_chunks(self._tokenizer, documents[first:stop], prompt=prompt)
+                )
+            except HotbedError as error:
+                raise shift_input_index(error, first) from None
 
         return RaggedBatch.concatenate(
             await map_bounded(encode_piece, pieces, limit=self.num_threads)

@@ -30,7 +30,7 @@ async def client(tokenizer, tmp_path_factory) -> AsyncIterator[httpx.AsyncClient
     model = model_for(tokenizer)
     pplx = replace(
         model,
-        names=(PPLX,),
+        names=(PPLX, "pplx-embed-context-v1-0.6b"),
         quantizer="pplx",
         expected=replace(model.expected, name=PPLX),
         replicas=(addresses[1],),

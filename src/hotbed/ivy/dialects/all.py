@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hotbed.ivy.dialects.classify import ClassifyRoutes
 from hotbed.ivy.dialects.cohere import CohereRoutes
+from hotbed.ivy.dialects.contextual import ContextualRoute
 from hotbed.ivy.dialects.openai import EmbeddingsRoute
 from hotbed.ivy.dialects.rerank import RerankRoute
 from hotbed.ivy.dialects.score import ScoreRoute
@@ -20,6 +21,7 @@ def dialect_routes(models: Registry, settings: IvySettings, metrics: Metrics) ->
     """The routes that take work."""
     parts = (
         EmbeddingsRoute,
+        ContextualRoute,
         CohereRoutes,
         TeiRoutes,
         VllmRoutes,

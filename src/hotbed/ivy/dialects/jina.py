@@ -59,11 +59,6 @@ def speaks(fields: EmbeddingsBody) -> bool:
 
 def read(fields: EmbeddingsBody) -> Wishes:
     """The wishes. Raises INVALID_INPUT naming the field."""
-    if fields.late_chunking:
-        raise invalid(
-            "late_chunking: no model served here pools chunks within their document.",
-            "late_chunking",
-        )
     for ours, theirs in (
         ("encoding_format", "embedding_type"),
         ("normalize", "normalized"),

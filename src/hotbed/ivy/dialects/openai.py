@@ -108,7 +108,10 @@ class EmbeddingsBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = None
     late_chunking: Annotated[
         bool | None,
-        msgspec.Meta(description="Jina: only false is supported."),
+        msgspec.Meta(
+            description="Jina: the texts are the chunks of one document in order, each read within "
+            "it; for models that pool by mean. Never truncated."
+        ),
     ] = None
 
 
@@ -233,7 +236,7 @@ def to_request(
         encoding = encoding or perplexity.DEFAULT_ENCODING
         perplexity.check(texts)
     encoding = encoding or "float"
-    if texts is None:
+    if token_arrays is not None:
         for name in ("input_type", "prompt_name", "task"):
             if getattr(fields, name) is not None:
                 raise invalid(
@@ -248,9 +251,17 @@ def to_request(
             )
         truncate, max_tokens = vllm.truncation(fields.truncate_prompt_tokens)
         names = vllm.TRUNCATION_NAMES
+    documents: list[list[str]] | None = None
+    if fields.late_chunking:
+        if texts is None:
+            raise invalid("late_chunking takes texts, no token ids.", "late_chunking")
+        # The texts are one document's chunks: input[0][3] is the client's input[3].
+        documents, texts, is_single = [texts], None, True
+        truncate = False
     request = EmbedRequest(
         texts=texts,
         token_arrays=token_arrays,
+        documents=documents,
         is_single=is_single,
         spec=OutputSpec(
             dimensions=fields.dimensions or 0, dtype=ROW_DTYPES[encoding], normalize=normalize
