@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from hotbed.checkpoint.load import load_checkpoint
 from hotbed.checkpoint.records import TokenizerFiles
 from hotbed.core.model_info import ModelInfo
 from hotbed.ivy.served_model import ServedModel
+from hotbed.text.pairs import PairTokenizer
 from hotbed.text.tokenizer import Tokenizer
 from tests.ivy.harness import info_for, model_for, unix_address
+from tests.support.scorers import make_bert_scorer
 from tests.support.tiny_tokenizers import wordpiece
 
 MAX_TOKENS = 64
@@ -45,3 +48,15 @@ def info(tokenizer: Tokenizer) -> ModelInfo:
 @pytest.fixture
 def addresses(tmp_path: Path) -> tuple[str, str]:
     return unix_address(tmp_path, "a"), unix_address(tmp_path, "b")
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> PairTokenizer:
+    checkpoint = load_checkpoint(str(make_bert_scorer(tmp_path_factory.mktemp("bert"))))
+    assert checkpoint.head is not None
+    tokenizer = Tokenizer.load(
+        checkpoint.tokenizer,
+        max_tokens=checkpoint.max_tokens,
+        vocab_size=checkpoint.config.vocab_size,
+    )
+    return PairTokenizer(tokenizer, checkpoint.head)

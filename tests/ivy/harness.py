@@ -20,11 +20,12 @@ from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.app import Gateway
-from hotbed.ivy.pool import ExpectedModel
+from hotbed.ivy.expected import ExpectedModel
 from hotbed.ivy.replica import SERVICE
 from hotbed.ivy.served_model import ServedModel
 from hotbed.ivy.server import Server, bind
 from hotbed.ivy.settings import IvySettings
+from hotbed.text.pairs import PairTokenizer
 from hotbed.text.tokenizer import EncodeOptions, Tokenizer
 from hotbed.tulip.server import serve as serve_tulip
 from hotbed.tulip.settings import TulipSettings
@@ -64,6 +65,26 @@ def model_for(tokenizer: Tokenizer) -> ServedModel:
         tokenizer=tokenizer,
         prompts=PROMPTS,
         expected=ExpectedModel(MODEL, tokenizer.vocab_size, tokenizer.max_tokens),
+    )
+
+
+def score_info(pairs: PairTokenizer, labels: int = 1) -> Any:
+    return info_for(
+        pairs._tokenizer,
+        task="score",
+        dimensions=labels,
+        labels=tuple(f"LABEL_{i}" for i in range(labels)),
+        activation="sigmoid",
+        normalize=False,
+        token_types=2,
+    )
+
+
+def score_model(pairs: PairTokenizer) -> ServedModel:
+    tokenizer = pairs._tokenizer
+    expected = ExpectedModel(MODEL, tokenizer.vocab_size, tokenizer.max_tokens, "score")
+    return ServedModel(
+        names=(MODEL, "tiny"), tokenizer=tokenizer, prompts=PROMPTS, expected=expected, pairs=pairs
     )
 
 
@@ -201,22 +222,27 @@ def gateway_tasks() -> list[asyncio.Task[Any]]:
 
 @contextlib.asynccontextmanager
 async def in_process(
-    settings: IvySettings, model: ServedModel, *, num_up: int | None = None
+    settings: IvySettings, *models: ServedModel, num_up: int | None = None
 ) -> AsyncIterator[tuple[Gateway, httpx.AsyncClient]]:
     """A gateway without an HTTP server, and a client that calls it directly."""
-    gateway = Gateway(settings, model)
-    gateway.pool.start()
+    gateway = Gateway(settings, *models)
+    gateway.models.start()
     transport = httpx.ASGITransport(app=gateway, raise_app_exceptions=True)
     try:
-        await wait_until(
-            lambda: gateway.pool.num_up >= (len(settings.replicas) if num_up is None else num_up)
-        )
+        await wait_until(lambda: _are_up(gateway, num_up))
         async with httpx.AsyncClient(
             transport=transport, base_url="http://ivy", timeout=30
         ) as client:
             yield gateway, client
     finally:
         await gateway.close()
+
+
+def _are_up(gateway: Gateway, num_up: int | None) -> bool:
+    if num_up is not None:
+        return gateway.pool.num_up >= num_up
+    pools = [service.pool for service in gateway.models.services]
+    return all(pool.num_up == len(pool.replicas) for pool in pools)
 
 
 class Running:
@@ -233,21 +259,17 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def serving(
-    settings: IvySettings, model: ServedModel, *, num_up: int | None = None
+    settings: IvySettings, *models: ServedModel, num_up: int | None = None
 ) -> AsyncIterator[Running]:
     """A gateway behind its real HTTP server, on a free port."""
-    gateway = Gateway(settings, model)
+    gateway = Gateway(settings, *models)
     server = Server(gateway, settings)
     with bind("127.0.0.1", 0, backlog=128) as listener:
         running = Running(gateway, server, listener.getsockname()[1])
         running.task = asyncio.ensure_future(server.serve(sockets=[listener]))
         try:
             await wait_until(lambda: server.started)
-            await wait_until(
-                lambda: (
-                    gateway.pool.num_up >= (len(settings.replicas) if num_up is None else num_up)
-                )
-            )
+            await wait_until(lambda: _are_up(gateway, num_up))
             yield running
         finally:
             if not running.task.done():

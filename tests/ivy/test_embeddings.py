@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from hotbed.core.output import OutputSpec
-from hotbed.ivy.openai import EmbeddingsAnswer
+from hotbed.ivy.dialects.openai import EmbeddingsAnswer
 from hotbed.text.tokenizer import EncodeOptions
 from hotbed.tulip.testing import FakeEngine
 from tests.ivy.conftest import MAX_TOKENS

@@ -89,7 +89,9 @@ INPUTS = [
     inp("null in a list", ["x", None], "input[1]", "null"),
     inp("too deep", [[[1]]], "input[0][0]"),
     inp("object", {"text": "x"}, "input", "object"),
-    inp("list of objects", [{"text": "x"}], "input[0]", "object"),
+    inp("list of other objects", [{"image": "x"}], "input[0]", "image"),
+    inp("list of objects without a text", [{}], "input[0]", "text"),
+    inp("list of objects and strings", ["a", {"text": "x"}], "input[1]"),
     inp("number", 7, "input", "int"),
     inp("true", True, "input", "bool"),
     inp("list of true", [True], "input[0]", "bool"),
@@ -120,7 +122,29 @@ OPTIONS = [
     *(option("dimensions", v, "integer of at least 1") for v in (0, -1, 1.0, True, "8", [8])),
     *(option("dimensions", v, "32") for v in (33, 100_000)),
     option("dimensions", 10**20),
-    *(option("encoding_format", v, "float", "base64") for v in ("int8", "Float", "", 1)),
+    Bad("binary of 20 dimensions", {"input": "a", "encoding_format": "binary", "dimensions": 20},
+        param="dimensions", says=("20", "8")),
+    option("late_chunking", 1, "true or false"),
+    Bad("late chunking of ids", {"input": [7], "late_chunking": True}, param="late_chunking"),
+    Bad("late chunking of a blank", {"input": ["a", " "], "late_chunking": True}, param="input[1]"),
+    Bad("late chunking of too much", {"input": ["the " * 40] * 2, "late_chunking": True},
+        param="input", says=("82", "64")),
+    option("task", "summarise", "retrieval.query"),
+    option("task", 1),
+    option("embedding_type", "float16", "base64"),
+    option("embedding_type", ["float", "int8"], "one type"),
+    option("embedding_type", []),
+    option("normalized", 1, "true or false"),
+    Bad("normalize twice", {"input": "a", "normalize": True, "normalized": True},
+        param="normalized", says=("mean the same",)),
+    Bad("two kinds of prompt", {"input": "a", "task": "retrieval.query", "input_type": "query"},
+        param="task"),
+    Bad("task with ids", {"input": [7], "task": "retrieval.query"}, param="task"),
+    Bad("513 texts for Perplexity", {"input": ["a"] * 513, "encoding_format": "base64_int8"},
+        param="input", says=("513", "512")),
+    Bad("ids for Perplexity", {"input": [7], "encoding_format": "base64_binary"}, param="input",
+        says=("token ids",)),
+    *(option("encoding_format", v, "float", "base64") for v in ("float16", "Float", "", 1)),
     *(option("input_type", v, "query", "document") for v in ("passage", "", 1)),
     option("prompt_name", "nope", "document", "query"),
     option("prompt_name", 1),
@@ -220,8 +244,8 @@ async def test_after_all_that_the_server_still_answers(ivy: Running, client: htt
     # Case 60: {} wedged the server, the next request hung.
     answer = await client.post("/v1/embeddings", json={"input": "the cat"})
     assert answer.status_code == 200
-    assert ivy.gateway._embeddings._num_in_flight == 0
-    assert ivy.gateway._embeddings._budget.held_bytes == 0
+    assert ivy.gateway.door.num_in_flight == 0
+    assert ivy.gateway.door.budget.held_bytes == 0
 
 
 async def test_a_missing_content_type_is_415(ivy: Running):

@@ -29,7 +29,7 @@ def test_base64_is_little_endian_float32():
 
 async def test_float_text_reads_back_as_the_same_float32():
     arrays = rows((3, 7), (1, 7))
-    answer = json.loads(orjson.dumps(await encode.float_rows(arrays)))
+    answer = json.loads(orjson.dumps(await encode.number_rows(arrays)))
     assert np.array_equal(np.array(answer, dtype=np.float32), np.concatenate(arrays))
 
 
@@ -44,6 +44,6 @@ async def test_other_work_runs_between_the_slices_of_a_large_answer():
             await asyncio.sleep(0)
 
     ticker = asyncio.ensure_future(tick())
-    await encode.float_rows(rows((10 * encode.SLICE_NUMBERS // 1024, 1024)))
+    await encode.number_rows(rows((10 * encode.SLICE_NUMBERS // 1024, 1024)))
     ticker.cancel()
     assert ticks >= 9

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hotbed.checkpoint.records import Prompts
-from hotbed.ivy.pool import ExpectedModel
+from hotbed.ivy.expected import ExpectedModel
 from hotbed.ivy.served_model import ServedModel
 from hotbed.tulip.testing import FAKE_INFO, expected_rows
 from tests.ivy import processes

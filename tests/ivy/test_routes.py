@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hotbed.ivy.errors import ErrorAnswer
 from hotbed.ivy.models import Model, ModelList
-from hotbed.ivy.status import Health, Readiness
+from hotbed.ivy.status import Health, Readiness, StatusAnswer
 from tests.ivy.harness import (
     MODEL,
     info_for,
@@ -94,9 +94,14 @@ async def test_metrics_count_what_happened_under_bounded_labels(client: httpx.As
     assert requests["/v1/embeddings"] == 1
     assert requests["other"] >= 2
     assert not any("nothing" in route or "/x" in route for route in requests)
-    assert samples["hotbed_ivy_inputs_total", ()] == 2
-    assert samples["hotbed_ivy_tokens_total", ()] == 6
+    assert samples["hotbed_ivy_inputs_total", (("model", MODEL),)] == 2
+    assert samples["hotbed_ivy_tokens_total", (("model", MODEL),)] == 6
     assert samples["hotbed_ivy_requests_in_flight", ()] == 0
+    for stage in ("parse", "tokenize", "queue", "device", "encode"):
+        assert samples["hotbed_ivy_stage_seconds_count", (("stage", stage),)] == 1
+    of_route = (("route", "/v1/embeddings"),)
+    assert samples["hotbed_ivy_request_seconds_count", of_route] == 1
+    assert samples["hotbed_ivy_request_tokens_sum", (("model", MODEL),)] == 6
 
 
 async def test_openapi_and_docs(client: httpx.AsyncClient):
@@ -106,7 +111,28 @@ async def test_openapi_and_docs(client: httpx.AsyncClient):
     assert page.headers["content-type"].startswith("text/html")
     assert "openapi.json" in page.text
     root = await client.get("/")
-    assert (root.status_code, root.headers["location"]) == (307, "/docs")
+    assert root.headers["content-type"].startswith("text/html")
+    assert "Similarity" in root.text
+
+
+async def test_status_has_the_models_the_replicas_and_what_was_done(client: httpx.AsyncClient):
+    before = msgspec.json.decode((await client.get("/status")).content, type=StatusAnswer)
+    await client.post("/v1/embeddings", json={"input": ["a", "b"]})
+    await client.post("/embed", json={"inputs": "a"})
+    await client.post("/embed", json={"inputs": ""})
+    after = msgspec.json.decode((await client.get("/status")).content, type=StatusAnswer)
+    assert after.ready == "ready"
+    assert after.worker.requests - before.worker.requests == 2
+    assert after.worker.tokens - before.worker.tokens == 9
+    assert after.worker.chunks - before.worker.chunks == 2
+    assert after.worker.requests_in_flight == 0
+    for name, stage in after.worker.stages.items():
+        seen = stage.count - before.worker.stages[name].count
+        assert seen == (3 if name == "parse" else 2), name
+    (model,) = after.models
+    assert (model.names[0], model.task, model.dimensions) == (MODEL, "embed", 32)
+    (replica,) = model.replicas
+    assert (replica.state, replica.outstanding_tokens, replica.num_in_flight) == ("up", 0, 0)
 
 
 async def test_the_openapi_document_names_only_paths_that_are_there(client: httpx.AsyncClient):

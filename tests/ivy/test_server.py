@@ -60,7 +60,7 @@ async def test_a_client_that_leaves_has_its_work_taken_back(model, tulip):
         await tulip.wait_for_items(2)
         writer.close()
         await wait_until(lambda: sorted(tulip.cancelled) == [0, 1])
-        await wait_until(lambda: ivy.gateway._embeddings._num_in_flight == 0)
+        await wait_until(lambda: ivy.gateway.door.num_in_flight == 0)
         assert len(tulip.items) == 2
         assert ivy.gateway.pool._balance.outstanding(0) == 0
         async with ivy.client() as client:
@@ -71,9 +71,9 @@ async def test_a_client_that_leaves_within_its_body_frees_its_place(model, tulip
     async with serving(settings_for(tulip.address, max_requests_in_flight=1), model) as ivy:
         _, writer = await asyncio.open_connection("127.0.0.1", ivy.port)
         writer.write(raw_post("the cat")[:-3])
-        await wait_until(lambda: ivy.gateway._embeddings._num_in_flight == 1)
+        await wait_until(lambda: ivy.gateway.door.num_in_flight == 1)
         writer.close()
-        await wait_until(lambda: ivy.gateway._embeddings._num_in_flight == 0)
+        await wait_until(lambda: ivy.gateway.door.num_in_flight == 0)
         async with ivy.client() as client:
             answer = await client.post("/v1/embeddings", json={"input": "the cat"})
             assert answer.status_code == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -13,14 +14,8 @@ from hotbed.ivy.settings import IvySettings
 def test_the_defaults_hold():
     settings = IvySettings()
     assert settings.model == DEFAULT_MODEL
-    assert settings.num_ready_replicas == 1
     # Common client pools and proxies keep idle connections for 60 to 90 s.
     assert settings.keep_alive_s > 90 + 75
-
-
-def test_all_replicas_must_be_ready_unless_told_otherwise():
-    assert IvySettings(replicas=("a:1", "b:1")).num_ready_replicas == 2
-    assert IvySettings(replicas=("a:1", "b:1"), min_ready_replicas=1).num_ready_replicas == 1
 
 
 @pytest.mark.parametrize(
@@ -28,6 +23,12 @@ def test_all_replicas_must_be_ready_unless_told_otherwise():
     [
         ({"replicas": ()}, "replicas"),
         ({"replicas": ("a:1", "a:1")}, "replicas"),
+        ({"replicas": ("dns:host",)}, "dns:host:port"),
+        ({"replicas": ("dns:host:99999",)}, "dns:host:port"),
+        ({"replicas": ("file:",)}, "no file"),
+        ({"models_file": Path("m.toml"), "model": "x"}, "model and models_file"),
+        ({"models_file": Path("m.toml"), "replicas": ("x:1",)}, "replicas and models_file"),
+        ({"slow_start_s": -1}, "slow_start_s"),
         ({"min_ready_replicas": 2}, "min_ready_replicas"),
         ({"min_ready_replicas": 0}, "min_ready_replicas"),
         ({"max_body_bytes": 0}, "max_body_bytes"),

@@ -93,3 +93,4 @@ def test_name_in_brackets_is_not_taken_for_markup() -> None:
 )
 def test_url_can_be_opened_on_this_machine(host: str, url: str) -> None:
     assert base_url(host, 80) == url
+    assert base_url(host, 80, "https") == url.replace("http", "https")

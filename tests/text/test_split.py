@@ -53,3 +53,10 @@ def test_nothing_gives_no_chunk() -> None:
 def test_ceiling_below_one_does_not_loop_for_ever(max_tokens: int, max_sequences: int) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         split(lengths(1), max_tokens=max_tokens, max_sequences=max_sequences)
+
+
+def test_sequences_may_count_as_several() -> None:
+    lengths = np.array([5, 5, 5, 5], dtype=np.int32)
+    counts = np.array([3, 2, 9, 1], dtype=np.int32)
+    cut = split(lengths, max_tokens=100, max_sequences=5, counts=counts)
+    assert cut == [(0, 2), (2, 3), (3, 4)]

@@ -317,3 +317,20 @@ def test_other_threads_run_while_a_long_text_is_tokenised(load: Load) -> None:
         sys.setswitchinterval(interval)
         thread.join()
     assert done.is_set()
+
+
+def test_described_tokens_are_those_that_encode_gives(bpe: Tokenizer) -> None:
+    texts = ["the cat", "naïve 😀", "\ud83d half"]
+    for text, tokens in zip(texts, bpe.describe(texts), strict=True):
+        assert [t.id for t in tokens] == bpe.encode([text]).batch.token_ids.tolist()
+    (tokens,) = bpe.describe(["cat"], prefix="the ")
+    assert [t.id for t in tokens] == bpe.encode(
+        ["cat"], EncodeOptions(prefix="the ")
+    ).batch.token_ids.tolist()
+
+
+def test_ids_decode_to_the_text_they_came_from(bpe: Tokenizer) -> None:
+    ids = [bpe.encode([text]).batch.token_ids.tolist() for text in ("the cat", "naïve 😀")]
+    assert bpe.decode(ids, skip_special_tokens=True) == ["the cat", "naïve 😀"]
+    with pytest.raises(HotbedError, match=r"input\[0\]\[0\] is -1"):
+        bpe.decode([[-1]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import ssl
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -15,7 +16,8 @@ import uvloop
 from hotbed.core.errors import HotbedError
 from hotbed.core.exit_codes import EXIT_CONFIGURATION, EXIT_FAILURE, exit_code
 from hotbed.ivy.app import Gateway
-from hotbed.ivy.served_model import load_served_model
+from hotbed.ivy.logs import TEXT_FORMAT, set_format
+from hotbed.ivy.served_model import load_served_models
 from hotbed.ivy.server import serve
 from hotbed.ivy.settings import IvySettings
 from hotbed.text.environment import TOKENIZER_ENVIRONMENT
@@ -33,20 +35,31 @@ def run(settings: IvySettings) -> int:
     # Read by the tokenizer libraries when first used; there is no call for it.
     for name, value in TOKENIZER_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    set_format(settings.log_format)
     try:
-        model = load_served_model(settings)
+        models = load_served_models(settings)
     except HotbedError as error:
-        log.error("cannot load the model: %s", error.message)
+        log.error("cannot load the models: %s", error.message)
         return exit_code(error)
     # What is loaded stays: without this every full collection walks it, and requests wait.
     gc.collect()
     gc.freeze()
 
     async def main() -> None:
-        await serve(Gateway(settings, model), settings)
+        # The event loop must be there: a gateway belongs to one.
+        await serve(Gateway(settings, *models), settings)
 
     try:
         uvloop.run(main())
+    except HotbedError as error:
+        log.error("%s", error.message)
+        return exit_code(error)
+    except ModuleNotFoundError as error:
+        log.error("traces need the extra otel (pip install 'hotbed[otel]'): %s", error)
+        return EXIT_CONFIGURATION
+    except (ValueError, ssl.SSLError) as error:  # two models share a name, a bad certificate
+        log.error("%s", error)
+        return EXIT_CONFIGURATION
     except OSError as error:
         log.error("cannot listen on %s: %s", settings.host, error)
         return EXIT_FAILURE
@@ -55,7 +68,7 @@ def run(settings: IvySettings) -> int:
 
 def _command(settings: Annotated[IvySettings | None, cyclopts.Parameter(name="*")] = None) -> int:
     """Run one HTTP gateway in front of replicas that run already."""
-    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level="INFO", format=TEXT_FORMAT)
     return run(settings or IvySettings())
 
 

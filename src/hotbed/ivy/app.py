@@ -6,113 +6,103 @@ import asyncio
 import functools
 import logging
 import os
-from collections.abc import Awaitable, Callable
+import time
+from dataclasses import replace
 
 import orjson
 
 from hotbed.core.errors import ErrorCode, HotbedError
-from hotbed.ivy.docs_page import docs_page
-from hotbed.ivy.embed import EmbedPipeline
-from hotbed.ivy.embeddings import EmbeddingsRoute
-from hotbed.ivy.errors import HttpError, error_reply
-from hotbed.ivy.http import (
-    CLOSE,
-    Receive,
-    Reply,
-    Scope,
-    Send,
-    sane_request_id,
-    send_reply,
-)
+from hotbed.ivy.cors import Cors
+from hotbed.ivy.dialects.all import dialect_routes
+from hotbed.ivy.dialects.tei import TeiRoutes
+from hotbed.ivy.errors import HttpError
+from hotbed.ivy.http import CLOSE, Receive, Reply, Scope, Send, sane_request_id, send_reply
+from hotbed.ivy.keys import ApiKeys
+from hotbed.ivy.logs import log_access
 from hotbed.ivy.metrics import Metrics
 from hotbed.ivy.models import ModelRoutes
 from hotbed.ivy.openapi import openapi_document
+from hotbed.ivy.pages import docs_page, status_page
 from hotbed.ivy.pool import ReplicaPool
-from hotbed.ivy.score import ScorePipeline
-from hotbed.ivy.score_routes import ScoreRoutes
+from hotbed.ivy.registry import Registry
+from hotbed.ivy.routes import Route
 from hotbed.ivy.served_model import ServedModel
 from hotbed.ivy.settings import IvySettings
 from hotbed.ivy.status import StatusRoutes
-from hotbed.ivy.tokenize import TokenizeStage
-from hotbed.ivy.tokenize_pairs import PairTokenizeStage
+from hotbed.ivy.table import Entry, Methods, nothing, reading
+from hotbed.ivy.tracing import Tracing
+from hotbed.ivy.work import WorkDoor
 
 logger = logging.getLogger(__name__)
-
-Handler = Callable[[dict[bytes, bytes], Receive], Awaitable[Reply]]
 
 _MODEL_PATHS = ("/v1/models/", "/models/")
 _MODEL_ROUTE = "/v1/models/{id}"
 
 
 class Gateway:
-    """One Ivy process's ASGI application. Holds all its state; build one per event loop."""
+    """One Ivy process's ASGI application. Holds all its state; build one per event loop.
 
-    def __init__(self, settings: IvySettings, model: ServedModel) -> None:
-        routes = ("/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/classify", "/v1/models",
-                  _MODEL_ROUTE, "/health", "/ready", "/metrics", "/openapi.json", "/docs",
-                  "/")  # fmt: skip
-        metrics = Metrics(routes=routes, replicas=settings.replicas)
-        self.pool = ReplicaPool(settings, model.expected, metrics)
-        self.status = StatusRoutes(
-            self.pool, metrics, min_ready_replicas=settings.num_ready_replicas
-        )
-        self._metrics = metrics
-        self._tokenize = TokenizeStage(model.tokenizer, num_threads=settings.tokenizer_threads)
-        pipeline = EmbedPipeline(
-            tokenize=self._tokenize,
-            tokenizer_fingerprint=model.tokenizer.fingerprint,
-            prompts=model.prompts,
-            pool=self.pool,
-            settings=settings,
-            metrics=metrics,
-        )
-        self._embeddings = EmbeddingsRoute(
-            pipeline, names=model.names, settings=settings, metrics=metrics
-        )
-        pairs = model.pairs
-        self._scores = ScoreRoutes(
-            ScorePipeline(
-                tokenize=None
-                if pairs is None
-                else PairTokenizeStage(
-                    pairs, self._tokenize, max_request_tokens=settings.max_request_tokens
-                ),
-                pool=self.pool,
-                settings=settings,
-                metrics=metrics,
-            ),
-            run=self._embeddings.run,
-            names=model.names,
-            settings=settings,
-            metrics=metrics,
-        )
-        self._models = ModelRoutes(model, self.pool)
-        self._routes = self._route_table()
+    Args:
+        settings: of the process.
+        models: what is served, at least one; the first is meant where a request names none.
 
-    def _route_table(self) -> dict[str, tuple[str, dict[str, Handler]]]:
-        """Path -> (route's name, method -> handler)."""
-        document = Reply(200, orjson.dumps(openapi_document()))
-        page = docs_page()
-        to_docs = Reply(307, b"", ((b"location", b"/docs"),))
-        table: dict[str, tuple[str, dict[str, Handler]]] = {
-            "/v1/embeddings": ("/v1/embeddings", {"POST": self._embeddings.post}),
-            "/v1/rerank": ("/v1/rerank", {"POST": self._scores.rerank}),
-            "/v1/score": ("/v1/score", {"POST": self._scores.score}),
-            "/v1/classify": ("/v1/classify", {"POST": self._scores.classify}),
-            "/v1/models": ("/v1/models", _get(self._models.list)),
-            "/health": ("/health", _get(self.status.health)),
-            "/ready": ("/ready", _get(self.status.ready)),
-            "/metrics": ("/metrics", _get(self.status.metrics)),
-            "/openapi.json": ("/openapi.json", _get(lambda: document)),
-            "/docs": ("/docs", _get(lambda: page)),
-            "/": ("/", _get(lambda: to_docs)),
+    Raises:
+        ValueError: two models share a name.
+        HotbedError: INVALID_INPUT if the file of API keys cannot be used.
+        ModuleNotFoundError: traces are asked for without the extra ``otel``.
+    """
+
+    def __init__(self, settings: IvySettings, *models: ServedModel) -> None:
+        self._metrics = metrics = Metrics()
+        self.models = Registry(models, settings, metrics)
+        self.door = WorkDoor(settings, metrics)
+        self.status = StatusRoutes(self.models, self.door, metrics)
+        self._keys = (
+            None if settings.api_keys_file is None else ApiKeys.read(settings.api_keys_file)
+        )
+        self._cors = Cors(settings.cors_origins) if settings.cors_origins else None
+        self._is_access_logged = settings.access_log
+        self.tracing = Tracing.start() if settings.traces else None
+        self._model_routes = ModelRoutes(self.models)
+        self._tei_info = TeiRoutes(self.models, settings, metrics).info
+        self._routes = self._route_table(dialect_routes(self.models, settings, metrics))
+        names = (entry.name for methods in self._routes.values() for entry in methods.values())
+        metrics.know_routes([_MODEL_ROUTE, *names])
+
+    @property
+    def pool(self) -> ReplicaPool:
+        """Of the first model."""
+        return self.models.services[0].pool
+
+    def _route_table(self, routes: list[Route]) -> dict[str, Methods]:
+        """Path -> what is there."""
+        document = Reply(200, orjson.dumps(openapi_document(routes)))
+        docs, page = docs_page(), status_page()
+        table: dict[str, Methods] = {
+            "/v1/models": reading("/v1/models", self._model_routes.list),
+            "/health": reading("/health", self.status.health, is_open=True),
+            "/ready": reading("/ready", self.status.ready, is_open=True),
+            "/metrics": reading("/metrics", self.status.metrics, is_open=True),
+            "/info": reading("/info", self._tei_info),
+            "/status": reading("/status", self.status.status),
+            "/openapi.json": reading("/openapi.json", lambda: document, is_open=True),
+            "/docs": reading("/docs", lambda: docs, is_open=True),
+            "/": reading("/", lambda: page, is_open=True),
         }
         # With and without /v1: both are common as a client's base URL.
-        for path in ("/embeddings", "/models", "/rerank", "/score", "/classify"):
-            table[path] = table["/v1" + path]
-        table["/v2/rerank"] = table["/v1/rerank"]
+        table["/models"] = table["/v1/models"]
         for path in ("/health", "/ready", "/metrics"):
             table["/v1" + path] = table[path]
+        for route in routes:
+            entry = Entry(
+                route.path,
+                functools.partial(self.door.run, answer=route.answer),
+                route.error_reply,
+                self._metrics.request_seconds.series(route.path),
+            )
+            for path in (route.path, *route.aliases):
+                # At / there is a page to read, too.
+                table[path] = {**table.get(path, {}), "POST": entry}
         return table
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,46 +112,79 @@ class Gateway:
             return
         if scope["type"] != "http":
             raise RuntimeError(f"ASGI scope type {scope['type']!r} is not supported")
+        start = time.perf_counter()
         headers = dict(scope["headers"])
         request_id = sane_request_id(headers.get(b"x-request-id")) or os.urandom(16).hex().encode()
-        route = "other"
+        entry, reply = await self._answer(scope, headers, receive, request_id)
+        if reply.status == 200 and entry.seconds is not None:
+            entry.seconds.observe(time.perf_counter() - start)
+        if self.status.draining:
+            reply = replace(reply, headers=(*reply.headers, CLOSE))
+        self._metrics.count_answer(entry.name, reply.status)
+        more: list[tuple[bytes, bytes]] = [(b"x-request-id", request_id)]
+        if self._cors is not None:
+            more.extend(self._cors.headers(headers))
+        await send_reply(send, reply, more)
+        if self._is_access_logged:
+            log_access(scope["method"], entry.name, reply.status, start, request_id.decode())
+        if self.tracing is not None:
+            self.tracing.record(
+                headers,
+                method=scope["method"],
+                route=entry.name,
+                status=reply.status,
+                request_id=request_id.decode(),
+                start=start,
+                stages=reply.stages,
+            )
+
+    async def _answer(
+        self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, request_id: bytes
+    ) -> tuple[Entry, Reply]:
+        """(what is at the path, the answer), whatever happens."""
+        entry = _NOWHERE
         try:
-            route, handlers = self._find(scope["path"])
-            handler = handlers.get(scope["method"])
-            if handler is None:
-                reply = _other_method(scope["method"], handlers)
-            else:
-                reply = await handler(headers, receive)
+            methods = self._find(scope["path"])
+            found = methods.get(scope["method"])
+            entry = found or next(iter(methods.values()))
+            if self._keys is not None and not (entry.is_open or scope["method"] == "OPTIONS"):
+                self._keys.check(headers)
+            if found is None:
+                return entry, self._other_method(scope["method"], headers, methods)
+            return entry, await entry.handler(headers, receive)
         except (HotbedError, HttpError) as error:
             if isinstance(error, HotbedError) and error.code is ErrorCode.INTERNAL:
                 logger.error("request %s: %s", request_id.decode(), error.message)
-            reply = error_reply(error)
+            return entry, entry.error_reply(error)
         except asyncio.CancelledError:
             # Only the server cancels, when the time to drain is over. The request was accepted,
             # so it gets its answer; the task ends right after it.
-            reply = error_reply(_STOPPING)
+            return entry, entry.error_reply(_STOPPING)
         except Exception:
             logger.exception("request %s failed: this is a bug", request_id.decode())
-            reply = error_reply(
-                HotbedError(ErrorCode.INTERNAL, "A fault in the gateway; its log has the details.")
-            )
-        if self.status.draining:
-            reply = _with_close(reply)
-        self._metrics.count_answer(route, reply.status)
-        await send_reply(send, reply, ((b"x-request-id", request_id),))
+            return entry, entry.error_reply(_BUG)
 
-    def _find(self, path: str) -> tuple[str, dict[str, Handler]]:
+    def _other_method(self, method: str, headers: dict[bytes, bytes], handlers: Methods) -> Reply:
+        allow = (b"allow", ", ".join((*handlers, "OPTIONS")).encode())
+        if method == "OPTIONS":
+            preflight = () if self._cors is None else self._cors.preflight(headers, handlers)
+            return Reply(204, b"", (allow, *preflight))
+        raise HttpError(
+            405, "method_not_allowed", f"This path takes {' or '.join(handlers)}.", (allow,)
+        )
+
+    def _find(self, path: str) -> Methods:
         found = self._routes.get(path)
         if found is not None:
             return found
-        trimmed = path.rstrip("/")
+        trimmed = path.rstrip("/") or "/"
         found = self._routes.get(trimmed)
         if found is not None:
             return found
         for prefix in _MODEL_PATHS:
             if trimmed.startswith(prefix):
                 name = trimmed.removeprefix(prefix)
-                return _MODEL_ROUTE, _get(functools.partial(self._models.get, name))
+                return reading(_MODEL_ROUTE, functools.partial(self._model_routes.get, name))
         raise HttpError(
             404,
             "not_found",
@@ -170,7 +193,7 @@ class Gateway:
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
-        self.pool.start()
+        self.models.start()
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self.close()
@@ -178,38 +201,14 @@ class Gateway:
 
     async def close(self) -> None:
         """End streams and threads; requests still waiting get UNAVAILABLE."""
-        await self.pool.close()
-        self._tokenize.close()
-        self._embeddings.close()
+        await self.models.close()
+        self.door.close()
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.close)
 
 
+_NOWHERE = Entry("other", nothing)
 _STOPPING = HotbedError(
     ErrorCode.UNAVAILABLE, "The gateway is stopping. Try again.", retry_after_s=1.0
 )
-
-
-def _get(answer: Callable[[], Reply]) -> dict[str, Handler]:
-    """Handlers of a route that only reads; for HEAD the server leaves the body out."""
-
-    async def handler(headers: dict[bytes, bytes], receive: Receive) -> Reply:
-        return answer()
-
-    return {"GET": handler, "HEAD": handler}
-
-
-def _other_method(method: str, handlers: dict[str, Handler]) -> Reply:
-    allow = (b"allow", ", ".join((*handlers, "OPTIONS")).encode())
-    if method == "OPTIONS":
-        return Reply(204, b"", (allow,))
-    return error_reply(
-        HttpError(
-            405,
-            "method_not_allowed",
-            f"This path takes {' or '.join(handlers)}.",
-            (allow,),
-        )
-    )
-
-
-def _with_close(reply: Reply) -> Reply:
-    return Reply(reply.status, reply.body, (*reply.headers, CLOSE))
+_BUG = HotbedError(ErrorCode.INTERNAL, "A fault in the gateway; its log has the details.")

@@ -8,9 +8,10 @@ import time
 
 from hotbed.checkpoint.records import Prompts
 from hotbed.core.errors import HotbedError, invalid
+from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
-from hotbed.ivy.indexes import name_bare_input
-from hotbed.ivy.metrics import Metrics
+from hotbed.ivy.indexes import name_fields
+from hotbed.ivy.metrics import ModelMetrics
 from hotbed.ivy.pool import ReplicaPool
 from hotbed.ivy.request import EmbedRequest, EmbedResult
 from hotbed.ivy.settings import IvySettings
@@ -31,7 +32,7 @@ class EmbedPipeline:
         prompts: Prompts,
         pool: ReplicaPool,
         settings: IvySettings,
-        metrics: Metrics,
+        metrics: ModelMetrics,
     ) -> None:
         self._tokenize = tokenize
         self._tokenizer_fingerprint = tokenizer_fingerprint
@@ -53,16 +54,18 @@ class EmbedPipeline:
         try:
             return await self._run(request, deadline)
         except HotbedError as error:
-            raise name_bare_input(error) if request.is_single else error from None
+            raise name_fields(error, request.names, is_single=request.is_single) from None
 
     async def _run(self, request: EmbedRequest, deadline: float) -> EmbedResult:
         start = time.perf_counter()
         info = self._pool.info or await self._pool.wait_for_info(deadline)
         if info.task != "embed":
             raise invalid("The model scores pairs; it has no embeddings: use /v1/rerank.", "model")
-        _check_dimensions(request.spec.dimensions, info.dimensions)
+        _check_dimensions(request.spec, info.dimensions)
+        if request.documents is not None:
+            info.check_spans()
         batch, prompt = await self._token_ids(request)
-        self._check_size(batch.num_tokens)
+        self._check_size(batch.num_tokens, request)
         tokenize_s = time.perf_counter() - start
         computed = await spread(
             self._pool,
@@ -72,7 +75,7 @@ class EmbedPipeline:
             deadline=deadline,
             max_chunks_per_replica=self._settings.max_chunks_per_replica,
         )
-        self._count(request.num_inputs, batch.num_tokens, computed.num_chunks, tokenize_s)
+        self._metrics.count_work(request.num_inputs, batch.num_tokens, tokenize_s, computed)
         return EmbedResult(
             rows=computed.rows,
             num_tokens=batch.num_tokens,
@@ -83,6 +86,8 @@ class EmbedPipeline:
                 request.spec.dimensions or info.dimensions,
                 request.spec.dtype.value,
                 info.normalize if request.spec.normalize is None else request.spec.normalize,
+                request.add_special_tokens,
+                request.documents is not None,
             ),
             tokenize_us=int(tokenize_s * 1e6),
             queue_us=computed.queue_us,
@@ -91,34 +96,48 @@ class EmbedPipeline:
 
     async def _token_ids(self, request: EmbedRequest) -> tuple[RaggedBatch, str]:
         """(token ids, the prompt put before each text)."""
-        truncate, side = request.truncate, request.truncation_side
-        if request.texts is not None:
+        if request.token_arrays is None:
             prompt = resolve_prompt(
                 self._prompts, prompt_name=request.prompt_name, input_type=request.input_type
             )
-            options = EncodeOptions(prefix=prompt, truncate=truncate, truncation_side=side)
+            if request.documents is not None:
+                return await self._tokenize.encode_chunks(request.documents, prompt), prompt
+            assert request.texts is not None, "a request has inputs of some kind: this is a bug"
+            options = EncodeOptions(
+                prefix=prompt,
+                truncate=request.truncate,
+                truncation_side=request.truncation_side,
+                max_tokens=request.max_tokens,
+                add_special_tokens=request.add_special_tokens,
+            )
             return await self._tokenize.encode(request.texts, options), prompt
-        assert request.token_arrays is not None, "neither texts nor ids: this is a bug"
         # Before the ids are looked at: a body can hold some ten million of them.
-        self._check_size(sum(map(len, request.token_arrays)))
-        options = EncodeOptions(truncate=truncate, truncation_side=side)
+        self._check_size(sum(map(len, request.token_arrays)), request)
+        options = EncodeOptions(
+            truncate=request.truncate,
+            truncation_side=request.truncation_side,
+            max_tokens=request.max_tokens,
+        )
         return await self._tokenize.check(request.token_arrays, options), ""
 
-    def _check_size(self, num_tokens: int) -> None:
+    def _check_size(self, num_tokens: int, request: EmbedRequest) -> None:
         check_request_tokens(num_tokens, self._settings.max_request_tokens, "input")
-
-    def _count(self, num_inputs: int, num_tokens: int, num_chunks: int, tokenize_s: float) -> None:
-        self._metrics.tokenize_seconds.observe(tokenize_s)
-        self._metrics.inputs.inc(num_inputs)
-        self._metrics.tokens.inc(num_tokens)
-        self._metrics.chunks.inc(num_chunks)
+        if request.max_request_tokens is not None:
+            check_request_tokens(
+                num_tokens, request.max_request_tokens, "input", whose="of this API"
+            )
 
 
-def _check_dimensions(asked: int, native: int) -> None:
-    if asked > native:
+def _check_dimensions(spec: OutputSpec, native: int) -> None:
+    if spec.dimensions > native:
         raise invalid(
-            f"dimensions is {asked}; this model has {native} dimensions, so 1 to {native} can be "
-            "asked for.",
+            f"dimensions is {spec.dimensions}; this model has {native} dimensions, so 1 to "
+            f"{native} can be asked for.",
+            "dimensions",
+        )
+    if spec.dtype.is_packed and (spec.dimensions or native) % 8:
+        raise invalid(
+            f"dimensions is {spec.dimensions or native}; for binary rows it must divide by 8.",
             "dimensions",
         )
 

@@ -23,6 +23,7 @@ The codes that leave through gRPC too have their status from `hotbed.wire.errors
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -67,12 +68,29 @@ class HttpError(Exception):
         self.headers = headers
 
 
-def error_reply(error: HotbedError | HttpError) -> Reply:
-    """The answer to a request that failed."""
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error as HTTP sees it, for a dialect to put into its own form.
+
+    Attributes:
+        status: HTTP status.
+        message: for a person: names the field and the limit.
+        param: the field at fault.
+        code: of the table above.
+        headers: of the answer, content type included.
+    """
+
+    status: int
+    message: str
+    param: str | None
+    code: str
+    headers: Headers
+
+
+def failure(error: HotbedError | HttpError) -> Failure:
+    """What the answer to a request that failed must say."""
     if isinstance(error, HttpError):
-        body = _body(error.status, error.message, None, error.code)
-        return Reply(error.status, body, (JSON_TYPE, *error.headers))
-    status = http_status(error.code)
+        return Failure(error.status, error.message, None, error.code, (JSON_TYPE, *error.headers))
     headers: list[tuple[bytes, bytes]] = [JSON_TYPE]
     if error.retry_after_s is not None:
         # The header has whole seconds only (RFC 9110, 10.2.3).
@@ -80,15 +98,18 @@ def error_reply(error: HotbedError | HttpError) -> Reply:
     if error.code is ErrorCode.TOO_LARGE:
         # Part of the body may still be on its way.
         headers.append(CLOSE)
-    body = _body(status, error.message, error.param, error.code.value)
-    return Reply(status, body, headers)
+    return Failure(
+        http_status(error.code), error.message, error.param, error.code.value, tuple(headers)
+    )
 
 
-def _body(status: int, message: str, param: str | None, code: str) -> bytes:
+def error_reply(error: HotbedError | HttpError) -> Reply:
+    """The answer to a request that failed, in OpenAI's form."""
+    failed = failure(error)
     kind: Literal["invalid_request_error", "rate_limit_error", "server_error"]
-    if status == 429:
+    if failed.status == 429:
         kind = "rate_limit_error"
     else:
-        kind = "invalid_request_error" if status < 500 else "server_error"
-    detail = ErrorDetail(message=message, type=kind, param=param, code=code)
-    return msgspec.json.encode(ErrorAnswer(error=detail))
+        kind = "invalid_request_error" if failed.status < 500 else "server_error"
+    detail = ErrorDetail(message=failed.message, type=kind, param=failed.param, code=failed.code)
+    return Reply(failed.status, msgspec.json.encode(ErrorAnswer(error=detail)), failed.headers)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
+from hotbed.ivy.tracing import Stages
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -33,6 +34,8 @@ class Reply:
     status: int
     body: bytes
     headers: Headers = (JSON_TYPE,)
+    stages: Stages | None = None
+    """When the stages of the work were; for traces."""
 
 
 async def send_reply(send: Send, reply: Reply, more_headers: Headers = ()) -> None:

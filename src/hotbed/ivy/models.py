@@ -8,9 +8,7 @@ from typing import Literal
 import msgspec
 
 from hotbed.ivy.http import Reply
-from hotbed.ivy.openai import model_not_found
-from hotbed.ivy.pool import ReplicaPool
-from hotbed.ivy.served_model import ServedModel
+from hotbed.ivy.registry import ModelService, Registry
 
 
 class Model(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -40,28 +38,31 @@ class ModelList(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class ModelRoutes:
     """The two routes' handlers."""
 
-    def __init__(self, model: ServedModel, pool: ReplicaPool) -> None:
-        self._model = model
-        self._pool = pool
+    def __init__(self, models: Registry) -> None:
+        self._models = models
         self._created = int(time.time())
 
     def list(self) -> Reply:
         """All names, each as a model."""
-        models = ModelList(data=[self._describe(name) for name in self._model.names])
+        models = ModelList(
+            data=[
+                self._describe(name, service)
+                for service in self._models.services
+                for name in service.model.names
+            ]
+        )
         return Reply(200, msgspec.json.encode(models))
 
     def get(self, name: str) -> Reply:
         """One of them. Raises MODEL_NOT_FOUND."""
-        if name not in self._model.names:
-            raise model_not_found(name, self._model.names)
-        return Reply(200, msgspec.json.encode(self._describe(name)))
+        return Reply(200, msgspec.json.encode(self._describe(name, self._models.find(name))))
 
-    def _describe(self, name: str) -> Model:
-        info = self._pool.info
+    def _describe(self, name: str, service: ModelService) -> Model:
+        info = service.pool.info
         return Model(
             id=name,
             created=self._created,
-            max_model_len=self._model.expected.max_tokens,
+            max_model_len=service.model.expected.max_tokens,
             dimensions=None if info is None else info.dimensions,
             normalize=None if info is None else info.normalize,
             fingerprint=None if info is None else info.fingerprint,

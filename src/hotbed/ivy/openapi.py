@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from hotbed import __version__
-from hotbed.ivy.classify import ClassifyAnswer, ClassifyBody
+from hotbed.ivy.dialects.tei import TeiInfo
 from hotbed.ivy.errors import ErrorAnswer
 from hotbed.ivy.models import Model, ModelList
-from hotbed.ivy.openai import EmbeddingsAnswer, EmbeddingsBody
-from hotbed.ivy.rerank import RerankAnswer, RerankBody, ScoreAnswer, ScoreBody
-from hotbed.ivy.status import Health, Readiness
+from hotbed.ivy.routes import Route
+from hotbed.ivy.status import Health, Readiness, StatusAnswer
 
 _REF = "#/components/schemas/{name}"
-_TYPES = (
-    EmbeddingsBody,
-    EmbeddingsAnswer,
-    RerankBody,
-    RerankAnswer,
-    ScoreBody,
-    ScoreAnswer,
-    ClassifyBody,
-    ClassifyAnswer,
-    ModelList,
-    Model,
-    Health,
-    Readiness,
-    ErrorAnswer,
-)
+_TYPES = (ModelList, Model, Health, Readiness, TeiInfo, StatusAnswer, ErrorAnswer)
 
 _ANSWER_HEADERS = {
     "x-request-id": "The client's own id if it sent a plain one, else a new one.",
@@ -38,7 +24,7 @@ _ANSWER_HEADERS = {
     "server-timing": "Milliseconds: tokenize, queue (the longest of the request's chunks), device "
     "(all chunks together), total.",
 }
-_EMBED_ERRORS = {
+_WORK_ERRORS = {
     400: "A field is missing, unknown, or has a wrong type or value.",
     404: "No model of this name.",
     408: "The body did not arrive in time.",
@@ -51,27 +37,29 @@ _EMBED_ERRORS = {
 }
 
 
-def openapi_document() -> dict[str, Any]:
-    """The document as plain JSON values."""
-    _, schemas = msgspec.json.schema_components(_TYPES, ref_template=_REF)
+def openapi_document(routes: Sequence[Route]) -> dict[str, Any]:
+    """The document as plain JSON values.
+
+    Args:
+        routes: those that take work.
+    """
+    types = [*_TYPES, *(t for route in routes for t in (route.body, route.reply, route.error))]
+    inline, schemas = msgspec.json.schema_components(types, ref_template=_REF)
+    of_type = dict(zip(map(repr, types), inline, strict=True))
+    work: dict[str, Any] = {}
+    for route in routes:
+        work[route.path] = {"post": _work(route, of_type)}
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Hotbed",
             "version": __version__,
-            "description": "Text embeddings in OpenAI's dialect, reranking and classification. All "
-            "paths under /v1 also work without it.",
+            "description": "Text embeddings and scores in the dialects of OpenAI, Perplexity, "
+            "Cohere, Jina, TEI and vLLM. Paths also work with a trailing slash.",
         },
         "paths": {
-            "/v1/embeddings": {"post": _work("createEmbeddings", "Embed texts or token ids.",
-                                             "Embeddings", "One row an input, in order.")},
-            "/v1/rerank": {"post": _work("rerank", "Rank documents for a query.", "Rerank",
-                                         "Best first.")},
-            "/v1/score": {"post": _work("score", "Score pairs of texts.", "Score",
-                                        "One score a pair, in order.")},
-            "/v1/classify": {"post": _work("classify", "Label texts.", "Classify",
-                                           "Scores of all labels, a text, in order.")},
-            "/v1/models": {"get": _read("listModels", "The names the model has.", "ModelList")},
+            **work,
+            "/v1/models": {"get": _read("listModels", "The names of the models.", "ModelList")},
             "/v1/models/{id}": {"get": _read_model()},
             "/health": {"get": _read("health", "Whether the process lives.", "Health")},
             "/ready": {
@@ -79,17 +67,25 @@ def openapi_document() -> dict[str, Any]:
                 | {"responses": {"200": _json("Ready.", "Readiness"),
                                  "503": _json("Not ready, or draining.", "Readiness")}}
             },
+            "/status": {"get": _read("status", "Models and replicas now.", "StatusAnswer")},
+            "/info": {"get": _read("teiInfo", "Facts of the first model (TEI).", "TeiInfo")},
             "/metrics": {"get": _metrics()},
         },
         "components": {"schemas": schemas},
     }  # fmt: skip
 
 
-def _work(operation: str, summary: str, schema: str, answered: str) -> dict[str, Any]:
-    answer = _json(answered, f"{schema}Answer")
-    answer["headers"] = {
-        name: {"description": text, "schema": {"type": "string"}}
-        for name, text in _ANSWER_HEADERS.items()
+def _work(route: Route, schemas: Mapping[str, Any]) -> dict[str, Any]:
+    def content(of: Any) -> dict[str, Any]:
+        return {"application/json": {"schema": schemas[repr(of)]}}
+
+    answer = {
+        "description": "The answer.",
+        "content": content(route.reply),
+        "headers": {
+            name: {"description": text, "schema": {"type": "string"}}
+            for name, text in _ANSWER_HEADERS.items()
+        },
     }
     timeout = {
         "name": "x-request-timeout-ms",
@@ -98,13 +94,16 @@ def _work(operation: str, summary: str, schema: str, answered: str) -> dict[str,
         "description": "Time for this request; past it 504.",
         "schema": {"type": "integer", "minimum": 1},
     }
+    errors = {
+        str(status): {"description": text, "content": content(route.error)}
+        for status, text in _WORK_ERRORS.items()
+    }
     return {
-        "operationId": operation,
-        "summary": summary,
+        "operationId": route.operation,
+        "summary": route.summary,
         "parameters": [timeout],
-        "requestBody": {"required": True, "content": _content(f"{schema}Body")},
-        "responses": {"200": answer}
-        | {str(status): _json(text, "ErrorAnswer") for status, text in _EMBED_ERRORS.items()},
+        "requestBody": {"required": True, "content": content(route.body)},
+        "responses": {"200": answer} | errors,
     }
 
 

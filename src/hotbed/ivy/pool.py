@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import Counter
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from hotbed.core.errors import ErrorCode, HotbedError
-from hotbed.core.model_info import ModelInfo, Task
+from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
-from hotbed.ivy.balance import Balance
-from hotbed.ivy.metrics import Metrics
-from hotbed.ivy.replica import RefusedError, Replica, ReplicaTiming
+from hotbed.ivy.addresses import is_fixed
+from hotbed.ivy.balance import Balance, Lease
+from hotbed.ivy.expected import ExpectedModel, RefusedError, check_same
+from hotbed.ivy.hedge import Hedging, race
+from hotbed.ivy.metrics import ModelMetrics
+from hotbed.ivy.replica import Replica, ReplicaTiming
+from hotbed.ivy.resolve import resolve
 from hotbed.ivy.settings import IvySettings
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.errors import RETRY_AFTER_S
 from hotbed.wire.limits import Limits
 
+logger = logging.getLogger(__name__)
 
-@dataclass(frozen=True, slots=True)
-class ExpectedModel:
-    """What the gateway's own checkpoint says; a replica must agree, or its rows would be wrong."""
-
-    name: str
-    vocab_size: int
-    max_tokens: int
-    task: Task = "embed"
+# What says that something is wrong with the replica, not with the request or the load.
+_FAILURES = (ErrorCode.UNAVAILABLE, ErrorCode.INTERNAL)
 
 
 class ReplicaPool:
@@ -38,21 +39,42 @@ class ReplicaPool:
     rolled out replica by replica without mixing vectors).
     """
 
-    def __init__(self, settings: IvySettings, expected: ExpectedModel, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: IvySettings,
+        expected: ExpectedModel,
+        metrics: ModelMetrics,
+        *,
+        addresses: Sequence[str],
+    ) -> None:
         self.info: ModelInfo | None = None
         """Of the replicas used now, or used last; None before the first contact."""
         self._settings = settings
         self._expected = expected
         self._metrics = metrics
+        self._entries = tuple(addresses)
         self._limits: dict[int, Limits] = {}
-        self._balance = Balance(len(settings.replicas))
+        self._balance = Balance(
+            slow_start_s=settings.slow_start_s,
+            eject_after=settings.eject_after_failures,
+            ejection_s=settings.ejection_s,
+        )
+        self._hedging = Hedging() if settings.hedge else None
         self._changed = asyncio.Event()
-        timing = ReplicaTiming(settings.connect_timeout_s, settings.max_backoff_s)
-        self.replicas = [
-            Replica(i, address, owner=self, timing=timing, on_message=metrics.stream_messages.inc)
-            for i, address in enumerate(settings.replicas)
-        ]
-        self._tasks: list[asyncio.Task[None]] = []
+        self._by_index: dict[int, Replica] = {}
+        self._num_added = 0
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._leaving: dict[asyncio.Task[None], Replica] = {}
+        self._refresher: asyncio.Task[None] | None = None
+        self._is_started = False
+        for address in self._entries:
+            if is_fixed(address):
+                self._add(address)
+
+    @property
+    def replicas(self) -> list[Replica]:
+        """All that are known now."""
+        return list(self._by_index.values())
 
     @property
     def num_up(self) -> int:
@@ -60,64 +82,123 @@ class ReplicaPool:
 
     def start(self) -> None:
         """Begin to connect; returns at once."""
-        self._tasks = [
-            asyncio.create_task(replica.run(), name=f"replica {replica.address}")
-            for replica in self.replicas
-        ]
+        self._is_started = True
+        for replica in self._by_index.values():
+            self._run(replica)
+        if not all(map(is_fixed, self._entries)):
+            self._refresher = asyncio.create_task(self._refresh(), name="refresh replicas")
 
     async def close(self) -> None:
         """End all streams; items in flight get UNAVAILABLE."""
-        for replica in self.replicas:
+        if self._refresher is not None:
+            self._refresher.cancel()
+            await asyncio.gather(self._refresher, return_exceptions=True)
+        for replica in (*self._by_index.values(), *self._leaving.values()):
             replica.close()
-        await asyncio.gather(*self._tasks)
+        await asyncio.gather(*self._tasks.values(), *self._leaving)
 
-    async def wait_until_up(self, num_replicas: int) -> None:
-        """Return once so many replicas are in use."""
-        while self.num_up < num_replicas:
+    def _add(self, address: str) -> None:
+        index = self._num_added
+        self._num_added += 1
+        replica = Replica(
+            index,
+            address,
+            owner=self,
+            timing=ReplicaTiming(self._settings.connect_timeout_s, self._settings.max_backoff_s),
+            on_message=self._metrics.count_message,
+        )
+        self._by_index[index] = replica
+        self._balance.add(index)
+        self._metrics.set_replica(address, is_up=False, outstanding_tokens=0)
+        if self._is_started:
+            self._run(replica)
+
+    def _run(self, replica: Replica) -> None:
+        task = asyncio.create_task(replica.run(), name=f"replica {replica.address}")
+        self._tasks[replica.index] = task
+
+    def _remove(self, replica: Replica) -> None:
+        """Send it nothing more; its stream ends once its items are answered."""
+        del self._by_index[replica.index]
+        self._limits.pop(replica.index, None)
+        self._balance.remove(replica.index)
+        self._metrics.forget_replica(replica.address)
+        running = self._tasks.pop(replica.index)
+        self._leaving[running] = replica
+        running.add_done_callback(self._leaving.pop)
+        replica.finish()
+        asyncio.get_running_loop().call_later(self._settings.drain_timeout_s, replica.close)
+
+    async def _refresh(self) -> None:
+        """Follow DNS and files. What cannot be read changes nothing."""
+        said = ""
+        while True:
+            try:
+                addresses = await resolve(self._entries)
+            except (OSError, ValueError) as error:
+                # gaierror's own words name the host only through ours.
+                message = f"cannot look up replicas of {self._expected.name}: {error}"
+                if message != said:
+                    logger.warning("%s", message)
+                said = message
+            else:
+                said = ""
+                self._set_addresses(addresses)
+            await asyncio.sleep(self._settings.replica_refresh_s)
+
+    def _set_addresses(self, addresses: Sequence[str]) -> None:
+        known = {replica.address: replica for replica in self._by_index.values()}
+        if set(known) == set(addresses):
+            return
+        for address in addresses:
+            if address not in known:
+                logger.info("replica %s is new", address)
+                self._add(address)
+        for address, replica in known.items():
+            if address not in addresses:
+                logger.info("replica %s is no longer listed", address)
+                self._remove(replica)
+        self._announce()
+
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Return once the condition holds; it is looked at whenever a replica comes or goes."""
+        while not condition():
             await self._changed.wait()
 
     def update_metrics(self) -> None:
-        for replica in self.replicas:
+        for replica in self._by_index.values():
             self._metrics.set_replica(
                 replica.address,
                 is_up=self._balance.is_up(replica.index),
                 outstanding_tokens=self._balance.outstanding(replica.index),
             )
 
+    def outstanding(self, replica: Replica) -> int:
+        """Tokens given to the replica and not answered yet."""
+        return self._balance.outstanding(replica.index)
+
+    def is_ejected(self, replica: Replica) -> bool:
+        """Whether it is left out for a while because it failed."""
+        return self._balance.is_ejected(replica.index, asyncio.get_running_loop().time())
+
     # What replicas tell (ReplicaOwner).
 
     def replica_up(self, index: int, info: ModelInfo, limits: Limits) -> None:
-        self._check_expected(info)
+        if index not in self._by_index:
+            raise RefusedError("it is no longer listed")
+        self._expected.check(info)
         if self.num_up > int(self._balance.is_up(index)):
-            self._check_same(info)
+            assert self.info is not None, "a replica is up without info: this is a bug"
+            check_same(info, self.info)
         self.info = info
         self._limits[index] = limits
-        self._balance.mark_up(index)
+        self._balance.mark_up(index, asyncio.get_running_loop().time())
         self._announce()
 
     def replica_down(self, index: int) -> None:
-        if self._balance.is_up(index):
+        if index in self._by_index and self._balance.is_up(index):
             self._balance.mark_down(index)
             self._announce()
-
-    def _check_expected(self, info: ModelInfo) -> None:
-        expected = self._expected
-        if info.task != expected.task:
-            raise RefusedError(f"its task is {info.task!r}, the gateway's {expected.task!r}")
-        if _last_component(info.name) != _last_component(expected.name):
-            raise RefusedError(f"it serves {info.name!r}, the gateway {expected.name!r}")
-        for name in ("vocab_size", "max_tokens"):
-            theirs, ours = getattr(info, name), getattr(expected, name)
-            if theirs != ours:
-                raise RefusedError(f"its {name} is {theirs}, the gateway's {ours}")
-
-    def _check_same(self, info: ModelInfo) -> None:
-        assert self.info is not None, "a replica is up without info: this is a bug"
-        for field in fields(ModelInfo):
-            theirs, others = getattr(info, field.name), getattr(self.info, field.name)
-            # The name may differ in how it was given; the device may differ freely.
-            if field.name not in ("name", "device") and theirs != others:
-                raise RefusedError(f"its {field.name} is {theirs}, the other replicas' {others}")
 
     def _announce(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
@@ -161,16 +242,16 @@ class ReplicaPool:
         num_failures = 0
         overloaded: HotbedError | None = None
         while True:
-            lease = self._balance.pick(batch.num_tokens, tried)
+            lease = self._balance.pick(batch.num_tokens, tried, loop.time())
             if lease is None:
                 if overloaded is not None:
                     raise overloaded
                 await self._wait_for_change(give_up)
                 continue
-            timeout_ms = max(1, int((deadline - loop.time()) * 1000))
             try:
-                replica = self.replicas[lease.replica]
-                return await replica.embed(batch, output, timeout_ms=timeout_ms)
+                if self._hedging is None:
+                    return await self._ask(lease, batch, output, deadline)
+                return await self._ask_two(self._hedging, lease, batch, output, deadline)
             except HotbedError as error:
                 tried.add(lease.key)
                 if error.code is ErrorCode.OVERLOADED:
@@ -179,12 +260,62 @@ class ReplicaPool:
                     num_failures += 1
                     if num_failures >= self._settings.max_attempts:
                         raise
-                    self._metrics.retries.inc()
+                    self._metrics.process.retries.inc()
                     give_up = self._give_up_time(deadline)
                 else:
                     raise
-            finally:
-                self._balance.release(lease)
+
+    async def _ask(
+        self, lease: Lease, batch: RaggedBatch, output: OutputSpec, deadline: float
+    ) -> pb.Rows:
+        """Rows from the replica of the lease, which is given back; its failures are counted."""
+        now = asyncio.get_running_loop().time
+        timeout_ms = max(1, int((deadline - now()) * 1000))
+        try:
+            replica = self._by_index.get(lease.replica)
+            if replica is None:  # it left between the pick and now
+                raise HotbedError(ErrorCode.UNAVAILABLE, "A replica has left.", retry_after_s=1.0)
+            rows = await replica.embed(batch, output, timeout_ms=timeout_ms)
+        except HotbedError as error:
+            if error.code in _FAILURES and self._balance.failed(lease, now()):
+                self._metrics.process.ejections.inc()
+                address = self._by_index[lease.replica].address
+                logger.warning("replica %s fails: it is left out for a while", address)
+            raise
+        else:
+            self._balance.succeeded(lease)
+            return rows
+        finally:
+            self._balance.release(lease)
+
+    async def _ask_two(
+        self,
+        hedging: Hedging,
+        lease: Lease,
+        batch: RaggedBatch,
+        output: OutputSpec,
+        deadline: float,
+    ) -> pb.Rows:
+        """As `_ask`, and another replica as well if this one is slow."""
+        now = asyncio.get_running_loop().time
+        start, tokens = now(), batch.num_tokens
+        wait_s = hedging.wait_s(tokens)
+        asking = self._ask(lease, batch, output, deadline)
+
+        def ask_another() -> Coroutine[Any, Any, pb.Rows] | None:
+            other = self._balance.pick(tokens, {lease.key}, now())
+            if other is None:
+                return None
+            hedging.spend()
+            self._metrics.process.hedges.inc()
+            return self._ask(other, batch, output, deadline)
+
+        if wait_s is None:
+            rows = await asking
+        else:
+            rows = await race(asking, ask_another, wait_s=wait_s)
+        hedging.note(tokens, now() - start)
+        return rows
 
     def _give_up_time(self, deadline: float) -> float:
         now = asyncio.get_running_loop().time()
@@ -195,14 +326,10 @@ class ReplicaPool:
             async with asyncio.timeout_at(give_up):
                 await self._changed.wait()
                 return
-        counts = Counter(replica.state for replica in self.replicas)
-        states = ", ".join(f"{count} {state}" for state, count in counts.items())
+        counts = Counter(replica.state for replica in self._by_index.values())
+        states = ", ".join(f"{count} {state}" for state, count in counts.items()) or "none listed"
         raise HotbedError(
             ErrorCode.UNAVAILABLE,
             f"No replica can take the request ({states}). Try again later.",
             retry_after_s=RETRY_AFTER_S,
         )
-
-
-def _last_component(name: str) -> str:
-    return name.rstrip("/").rpartition("/")[2].lower()

@@ -23,6 +23,7 @@ from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
+from hotbed.ivy.expected import RefusedError
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.codec import decode_info, encode_output, encode_ragged
 from hotbed.wire.errors import RETRY_AFTER_S, error_from_proto, error_from_rpc
@@ -38,10 +39,6 @@ _MIN_BACKOFF_S = 0.05
 # Each attempt has a channel of its own; without this gRPC would share the connection of equal
 # channels, and with it the pause (1 s and more) after a failed attempt.
 _OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
-
-
-class RefusedError(Exception):
-    """The replica works but must not be used: it serves something else."""
 
 
 class ReplicaOwner(Protocol):
@@ -84,6 +81,7 @@ class Replica:
         self._timing = timing
         self._on_message = on_message
         self._closing = asyncio.Event()
+        self._is_finishing = False
         self._limits: Limits | None = None
         self._next_id = 0
         # id -> who waits; None once nobody does, while the replica still owes the result.
@@ -175,6 +173,12 @@ class Replica:
         """Let `run` return soon; items in flight get UNAVAILABLE."""
         self._closing.set()
 
+    def finish(self) -> None:
+        """As `close`, once the items in flight are answered."""
+        self._is_finishing = True
+        if not self._in_flight:
+            self.close()
+
     async def _session(self) -> None:
         options = [*channel_options(), _OWN_CONNECTION]
         async with grpc.aio.insecure_channel(self.address, options=options) as channel:
@@ -234,6 +238,8 @@ class Replica:
                     future.set_result(result.rows)
                 else:
                     future.set_exception(error_from_proto(result.error))
+            if self._is_finishing and not self._in_flight:
+                self.close()
 
     async def _watch(self, channel: Any, info: ModelInfo, limits: Limits) -> NoReturn:
         request = health_pb2.HealthCheckRequest(service=SERVICE)

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,8 @@ from hotbed.core.errors import HotbedError, invalid
 from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
-from hotbed.ivy.metrics import Metrics
+from hotbed.ivy.indexes import name_fields
+from hotbed.ivy.metrics import ModelMetrics
 from hotbed.ivy.pool import ReplicaPool
 from hotbed.ivy.settings import IvySettings
 from hotbed.ivy.spread import spread
@@ -41,12 +43,14 @@ class ScoreRequest:
         documents: the second texts, at least one.
         raw_scores: logits instead of the model's activation of them.
         options: truncation, instruction, and the dialect's names of the texts for errors.
+        names: the dialect's names of other fields, for errors.
     """
 
     queries: str | list[str] | None
     documents: list[str]
     raw_scores: bool = False
     options: PairOptions = field(default_factory=PairOptions)
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +98,7 @@ class ScorePipeline:
         tokenize: of the model's pairs; None: the model embeds.
         pool: of replicas.
         settings: of the gateway.
-        metrics: of the gateway.
+        metrics: of the model.
     """
 
     def __init__(
@@ -103,7 +107,7 @@ class ScorePipeline:
         tokenize: PairTokenizeStage | None,
         pool: ReplicaPool,
         settings: IvySettings,
-        metrics: Metrics,
+        metrics: ModelMetrics,
     ) -> None:
         self._tokenize = tokenize
         self._pool = pool
@@ -130,7 +134,8 @@ class ScorePipeline:
             tokenize_s = time.perf_counter() - start
             return await self._score(request, batch, info, tokenize_s, deadline)
         except HotbedError as error:
-            raise _in_dialect(error, request.options.fields.document) from None
+            shown = _in_dialect(error, request.options.fields.document)
+            raise name_fields(shown, request.names) from None
 
     async def _score(
         self,
@@ -150,10 +155,7 @@ class ScorePipeline:
             deadline=deadline,
             max_chunks_per_replica=self._settings.max_chunks_per_replica,
         )
-        self._metrics.tokenize_seconds.observe(tokenize_s)
-        self._metrics.inputs.inc(batch.num_sequences)
-        self._metrics.tokens.inc(batch.num_tokens)
-        self._metrics.chunks.inc(computed.num_chunks)
+        self._metrics.count_work(batch.num_sequences, batch.num_tokens, tokenize_s, computed)
         return ScoreResult(
             scores=np.concatenate(computed.rows),
             labels=info.labels,

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hotbed.checkpoint.load import load_checkpoint
-from hotbed.checkpoint.records import Prompts
-from hotbed.ivy.pool import ExpectedModel
+from hotbed.checkpoint.records import Prompts, Quantizer
+from hotbed.ivy.expected import ExpectedModel
+from hotbed.ivy.models_file import (
+    ModelEntry,
+    PromptsEntry,
+    read_models_file,
+    read_prompts_file,
+)
 from hotbed.ivy.settings import IvySettings
 from hotbed.text.pairs import PairTokenizer
 from hotbed.text.tokenizer import Tokenizer
@@ -21,6 +27,9 @@ class ServedModel:
         tokenizer: thread-safe.
         prompts: prefixes by name.
         expected: what every replica must agree with.
+        quantizer: the model's own recipe for int8 rows.
+        replicas: addresses of its replicas; empty: those of the settings.
+        min_ready_replicas: healthy ones that /ready asks for; None: all of them.
         pairs: of a model that scores; None: it embeds.
     """
 
@@ -28,20 +37,39 @@ class ServedModel:
     tokenizer: Tokenizer
     prompts: Prompts
     expected: ExpectedModel
+    quantizer: Quantizer = "none"
+    replicas: tuple[str, ...] = ()
+    min_ready_replicas: int | None = None
     pairs: PairTokenizer | None = None
 
 
-def load_served_model(settings: IvySettings) -> ServedModel:
-    """Read the checkpoint (no weights) and load its tokenizer.
+def load_served_models(settings: IvySettings) -> list[ServedModel]:
+    """Read the checkpoints of all models (no weights) and load their tokenizers.
 
     Raises:
-        HotbedError: if the model is not found or not supported.
+        HotbedError: if a model or a file is not found or not supported.
     """
-    checkpoint = load_checkpoint(
-        settings.model,
+    if settings.models_file is not None:
+        return [_load(entry, settings) for entry in read_models_file(settings.models_file)]
+    prompts = PromptsEntry()
+    if settings.prompts_file is not None:
+        prompts = read_prompts_file(settings.prompts_file)
+    entry = ModelEntry(
+        model=settings.model,
+        replicas=settings.replicas,
         revision=settings.revision,
-        offline=settings.offline,
+        names=settings.served_model_names,
         task=settings.task,
+        min_ready_replicas=settings.min_ready_replicas,
+        default_prompt=prompts.default_prompt,
+        prompts=prompts.prompts,
+    )
+    return [_load(entry, settings)]
+
+
+def _load(entry: ModelEntry, settings: IvySettings) -> ServedModel:
+    checkpoint = load_checkpoint(
+        entry.model, revision=entry.revision, offline=settings.offline, task=entry.task
     )
     vocab_size = checkpoint.config.vocab_size
     tokenizer = Tokenizer.load(
@@ -54,11 +82,14 @@ def load_served_model(settings: IvySettings) -> ServedModel:
     if checkpoint.head is not None:
         pairs = PairTokenizer(tokenizer, checkpoint.head)
     return ServedModel(
-        names=served_names(settings.model, settings.served_model_names),
+        names=served_names(entry.model, entry.names),
         tokenizer=tokenizer,
-        prompts=checkpoint.prompts,
+        prompts=entry.over(checkpoint.prompts),
         expected=ExpectedModel(checkpoint.name, vocab_size, checkpoint.max_tokens, checkpoint.task),
+        quantizer=checkpoint.quantizer,
         pairs=pairs,
+        replicas=entry.replicas,
+        min_ready_replicas=entry.min_ready_replicas,
     )
 
 

@@ -12,6 +12,7 @@ import uvicorn
 
 from hotbed.core.notify import notify
 from hotbed.ivy.app import Gateway
+from hotbed.ivy.protocol import BoundedProtocol
 from hotbed.ivy.settings import IvySettings
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class Server(uvicorn.Server):
     def __init__(self, gateway: Gateway, settings: IvySettings) -> None:
         config = uvicorn.Config(
             gateway,
-            http="httptools",
+            http=BoundedProtocol,
             ws="none",
             lifespan="on",
             log_config=None,
@@ -55,6 +56,8 @@ class Server(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             backlog=settings.backlog,
+            ssl_certfile=settings.tls_certfile,
+            ssl_keyfile=settings.tls_keyfile,
         )
         # Declared as whole seconds, used as loop times: fractions work.
         config.timeout_keep_alive = settings.keep_alive_s  # type: ignore[assignment]
@@ -62,7 +65,6 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._gateway = gateway
         self._drain_delay_s = settings.drain_delay_s
-        self._min_ready_replicas = settings.num_ready_replicas
         self._notifying: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -84,9 +86,13 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _notify_when_ready(self) -> None:
-        pool = self._gateway.pool
-        await pool.wait_until_up(self._min_ready_replicas)
-        logger.info("ready: %d of %d replicas are up", pool.num_up, len(pool.replicas))
+        await self._gateway.models.wait_until_ready()
+        for service in self._gateway.models.services:
+            pool = service.pool
+            logger.info(
+                "ready: %d of %d replicas of %s are up",
+                pool.num_up, len(pool.replicas), service.name,
+            )  # fmt: skip
         notify()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -122,5 +128,7 @@ async def serve(gateway: Gateway, settings: IvySettings) -> None:
         ]
         for listener in listeners:
             host, port = listener.getsockname()[:2]
-            logger.info("listening on http://%s:%s", f"[{host}]" if ":" in host else host, port)
+            scheme = "http" if settings.tls_certfile is None else "https"
+            shown = f"[{host}]" if ":" in host else host
+            logger.info("listening on %s://%s:%s", scheme, shown, port)
         await Server(gateway, settings).serve(sockets=listeners)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Literal
 
 from hotbed.core.defaults import DEFAULT_MODEL
+from hotbed.ivy.addresses import check_entry, is_fixed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,12 +20,28 @@ class IvySettings:
     """Commit, tag or branch of a hub model."""
     offline: bool | None = None
     """Never use the network to find the model; unset: as the hub library is set."""
+    models_file: Path | None = None
+    """TOML file that lists several models with their names, replicas and prompts; then model,
+    revision, served_model_names, replicas, min_ready_replicas and prompts_file are not given."""
+    prompts_file: Path | None = None
+    """TOML file with prompts for the model, in place of its own or beside them."""
     task: Literal["auto", "embed", "score"] = "auto"
     """What the model does: embed or score (rerank, classify); auto: what its files say."""
     served_model_names: tuple[str, ...] = ()
     """More names that clients may ask for; the first one is the name in the answers."""
     replicas: tuple[str, ...] = ("127.0.0.1:50051",)
-    """gRPC addresses of the Tulip replicas: host:port or unix:/path."""
+    """gRPC addresses of the Tulip replicas: host:port or unix:/path; dns:host:port for all
+    addresses of a name, file:/path for a file with an address a line, both looked up again."""
+    replica_refresh_s: float = 5.0
+    """Time between two looks at DNS names and files of replicas."""
+    slow_start_s: float = 10.0
+    """Time in which the share of a replica that came up grows to a whole; 0: at once."""
+    eject_after_failures: int = 5
+    """Failures in a row after which a replica is left out for a while."""
+    ejection_s: float = 5.0
+    """For how long at first; doubled each time until it answers, at most eightfold."""
+    hedge: bool = False
+    """Send a chunk to a second replica once the first has taken longer than 95 of 100 did."""
     min_ready_replicas: int | None = None
     """Healthy replicas from which on /ready says 200; unset: all of them."""
     host: str = "127.0.0.1"
@@ -36,6 +54,8 @@ class IvySettings:
     """Use nanotoken or fastokens where they agree exactly with Hugging Face's tokenizer."""
     tokenizer_threads: int = 2
     """Threads for tokenising large requests."""
+    auto_truncate: bool = False
+    """Cut inputs that are too long where a request does not say; otherwise they are refused."""
     max_body_bytes: int = 32 * 1024 * 1024
     """Largest body, also after decompression; past it 413."""
     max_inputs: int = 2048
@@ -69,28 +89,59 @@ class IvySettings:
     Connection: close, so that clients leave before their connections are closed under them."""
     drain_timeout_s: float = 30.0
     """Time for requests in flight after that; then they get 503."""
+    api_keys_file: Path | None = None
+    """File with the SHA-256 of one API key a line; then requests need one of the keys."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose pages may read answers in a browser; * for any."""
+    tls_certfile: Path | None = None
+    """PEM file with the certificate chain; then HTTPS is served."""
+    tls_keyfile: Path | None = None
+    """PEM file with its private key."""
+    log_format: Literal["text", "json"] = "text"
+    """Log lines for people, or a JSON object a line."""
+    access_log: bool = False
+    """Log a line for each request: its id, route, status and time."""
+    traces: bool = False
+    """Send OpenTelemetry traces, as OTEL_EXPORTER_OTLP_ENDPOINT and its like say."""
     backlog: int = 2048
     """Length of the listen queue."""
 
     def __post_init__(self) -> None:
+        if self.models_file is not None:
+            for name in _OF_ONE_MODEL:
+                if getattr(self, name) != _DEFAULTS[name]:
+                    raise ValueError(f"{name} and models_file cannot both be given")
         if not self.replicas:
             raise ValueError("replicas: at least one address is needed")
         if len(set(self.replicas)) != len(self.replicas):
             raise ValueError("replicas: an address is listed twice")
+        if (self.tls_certfile is None) != (self.tls_keyfile is None):
+            raise ValueError("tls_certfile and tls_keyfile go together")
+        for entry in self.replicas:
+            check_entry(entry)
         for field in fields(self):
             value = getattr(self, field.name)
-            may_be_zero = field.name in ("port", "own_port", "drain_delay_s", "unavailable_wait_s")
+            may_be_zero = field.name in ("port", "own_port", "drain_delay_s", "unavailable_wait_s",
+                                         "slow_start_s")  # fmt: skip
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 continue
             if not value >= 0 or (value == 0 and not may_be_zero):  # also refuses NaN
                 raise ValueError(f"{field.name} must be above 0, got {value}")
-        if self.num_ready_replicas > len(self.replicas):
+        can_grow = not all(map(is_fixed, self.replicas))
+        if not can_grow and (self.min_ready_replicas or 1) > len(self.replicas):
             raise ValueError(
                 f"min_ready_replicas is {self.min_ready_replicas}, "
                 f"but there are only {len(self.replicas)} replicas"
             )
 
-    @property
-    def num_ready_replicas(self) -> int:
-        """Healthy replicas that /ready asks for."""
-        return len(self.replicas) if self.min_ready_replicas is None else self.min_ready_replicas
+
+_OF_ONE_MODEL = (
+    "model",
+    "revision",
+    "task",
+    "served_model_names",
+    "replicas",
+    "min_ready_replicas",
+    "prompts_file",
+)
+_DEFAULTS = {field.name: field.default for field in fields(IvySettings)}

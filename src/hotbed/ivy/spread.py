@@ -22,16 +22,18 @@ class SpreadRows:
     """What the replicas gave.
 
     Attributes:
-        rows: arrays [n, row width], n in all the number of sequences; read-only.
+        rows: arrays [n, row width], n in all the rows of the batch; read-only.
         fingerprint: of the model that made them all.
         queue_us: longest wait of a chunk in a replica's queue.
         device_us: device time of all chunks together.
+        step_us: of the chunk that took longest.
     """
 
     rows: list[NDArray[Any]]
     fingerprint: str
     queue_us: int
     device_us: int
+    step_us: int
 
     @property
     def num_chunks(self) -> int:
@@ -64,23 +66,31 @@ async def spread(
     calls = ChunkCalls(pool, spec, row_width=row_width, deadline=deadline)
     limit = max_chunks_per_replica * max(1, pool.num_up)
     answers = await map_bounded(calls.embed, _cut(batch, pool), limit=limit)
+    if len(answers) == 1:  # the commonest case
+        answer = answers[0]
+        assert len(answer.rows) == batch.num_rows, "rows and inputs differ in number: a bug"
+        device_us = answer.device_us
+        return SpreadRows([answer.rows], answer.fingerprint, answer.queue_us, device_us, device_us)
     num_rows = sum(len(answer.rows) for answer in answers)
-    assert num_rows == batch.num_sequences, "rows and inputs differ in number: this is a bug"
+    assert num_rows == batch.num_rows, "rows and inputs differ in number: this is a bug"
     return SpreadRows(
         rows=[answer.rows for answer in answers],
         fingerprint=_common_fingerprint(answers),
         queue_us=max(answer.queue_us for answer in answers),
         device_us=sum(answer.device_us for answer in answers),
+        step_us=max(answer.device_us for answer in answers),
     )
 
 
-def check_request_tokens(num_tokens: int, limit: int, field: str) -> None:
-    """Raises TOO_LARGE past the gateway's limit on a request."""
+def check_request_tokens(
+    num_tokens: int, limit: int, field: str, *, whose: str = "max_request_tokens"
+) -> None:
+    """Raises TOO_LARGE past a limit on a request, by default the gateway's."""
     if num_tokens > limit:
         raise HotbedError(
             ErrorCode.TOO_LARGE,
             f"The inputs have {num_tokens} tokens together; the limit is {limit} a request "
-            "(max_request_tokens).",
+            f"({whose}).",
             param=field,
         )
 
@@ -89,7 +99,9 @@ def _cut(batch: RaggedBatch, pool: ReplicaPool) -> list[Chunk]:
     if batch.num_sequences == 1:
         return [Chunk(0, batch)]
     max_tokens, max_sequences = pool.chunk_size()
-    spans = split(batch.lengths, max_tokens=max_tokens, max_sequences=max_sequences)
+    # A replica counts rows: of a document in chunks there are more than sequences.
+    counts = None if batch.spans is None else batch.spans.counts
+    spans = split(batch.lengths, max_tokens=max_tokens, max_sequences=max_sequences, counts=counts)
     if len(spans) == 1:
         return [Chunk(0, batch)]
     return [Chunk(start, batch.slice(start, stop)) for start, stop in spans]

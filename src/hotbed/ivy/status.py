@@ -1,14 +1,18 @@
-"""GET /health, /ready and /metrics."""
+"""GET /health, /ready, /status and /metrics."""
 
 from __future__ import annotations
 
+import time
 from typing import Literal
 
 import msgspec
 
+from hotbed import __version__
+from hotbed.core.model_info import Task
 from hotbed.ivy.http import Reply
 from hotbed.ivy.metrics import Metrics
-from hotbed.ivy.pool import ReplicaPool
+from hotbed.ivy.registry import ModelService, Registry
+from hotbed.ivy.work import WorkDoor
 
 
 class Health(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -20,6 +24,7 @@ class Health(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class ReplicaStatus(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One replica as the gateway sees it."""
 
+    model: str
     address: str
     state: Literal["connecting", "up", "not_serving", "refused", "down"]
     """refused: it works, but serves something else than the gateway or the other replicas."""
@@ -35,14 +40,70 @@ class Readiness(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     replicas: list[ReplicaStatus]
 
 
+class ReplicaNow(ReplicaStatus, kw_only=True, forbid_unknown_fields=True):
+    """One replica with its load."""
+
+    outstanding_tokens: int
+    """Given to it by this worker and not answered yet."""
+    num_in_flight: int
+    """Items, the same way."""
+    is_ejected: bool
+    """Left out for a while because it failed."""
+
+
+class ModelNow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """One model with its replicas."""
+
+    names: tuple[str, ...]
+    task: Task
+    max_tokens: int
+    dimensions: int | None
+    """null until the first replica was reached, like the other facts of replicas."""
+    dtype: str | None
+    device: str | None
+    fingerprint: str | None
+    replicas: list[ReplicaNow]
+
+
+class StageNow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Time spent in a stage since the start."""
+
+    count: int
+    seconds: float
+
+
+class WorkerNow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """This worker since its start; all but `requests_in_flight` only rise."""
+
+    uptime_s: float
+    requests_in_flight: int
+    requests: int
+    """Answers of status 200 of routes that make work."""
+    tokens: int
+    chunks: int
+    messages: int
+    """Written to replicas, each with one or more chunks."""
+    stages: dict[str, StageNow]
+
+
+class StatusAnswer(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Answer of GET /status."""
+
+    version: str
+    ready: Literal["ready", "not_ready", "draining"]
+    worker: WorkerNow
+    models: list[ModelNow]
+
+
 class StatusRoutes:
     """The routes' handlers. `draining` is set once, when the process is asked to stop."""
 
-    def __init__(self, pool: ReplicaPool, metrics: Metrics, *, min_ready_replicas: int) -> None:
+    def __init__(self, models: Registry, door: WorkDoor, metrics: Metrics) -> None:
         self.draining = False
-        self._pool = pool
+        self._started_at = time.monotonic()
+        self._models = models
+        self._door = door
         self._metrics = metrics
-        self._min_ready_replicas = min_ready_replicas
 
     def health(self) -> Reply:
         """200 for as long as the process answers."""
@@ -50,25 +111,71 @@ class StatusRoutes:
 
     def ready(self) -> Reply:
         """200 while enough replicas are up and the process is not asked to stop, else 503."""
-        num_up = self._pool.num_up
-        status: Literal["ready", "not_ready", "draining"]
-        if self.draining:
-            status = "draining"
-        else:
-            status = "ready" if num_up >= self._min_ready_replicas else "not_ready"
+        services = self._models.services
+        status = self._state()
         readiness = Readiness(
             status=status,
-            num_up=num_up,
-            min_ready_replicas=self._min_ready_replicas,
+            num_up=sum(service.pool.num_up for service in services),
+            min_ready_replicas=sum(service.num_ready_replicas for service in services),
             replicas=[
-                ReplicaStatus(address=r.address, state=r.state, reason=r.reason)
-                for r in self._pool.replicas
+                ReplicaStatus(model=service.name, address=r.address, state=r.state, reason=r.reason)
+                for service in services
+                for r in service.pool.replicas
             ],
         )
         return Reply(200 if status == "ready" else 503, msgspec.json.encode(readiness))
 
+    def _state(self) -> Literal["ready", "not_ready", "draining"]:
+        if self.draining:
+            return "draining"
+        return "ready" if self._models.is_ready else "not_ready"
+
+    def status(self) -> Reply:
+        """What the page at / shows."""
+        answer = StatusAnswer(
+            version=__version__,
+            ready=self._state(),
+            worker=WorkerNow(
+                uptime_s=round(time.monotonic() - self._started_at, 3),
+                requests_in_flight=self._door.num_in_flight,
+                **self._metrics.totals(),
+                stages={
+                    name: StageNow(count=sum(series.counts), seconds=series.total)
+                    for name, series in self._metrics.stages.items()
+                },
+            ),
+            models=[_model_now(service) for service in self._models.services],
+        )
+        return Reply(200, msgspec.json.encode(answer))
+
     def metrics(self) -> Reply:
         """Prometheus' text format."""
-        self._pool.update_metrics()
+        for service in self._models.services:
+            service.pool.update_metrics()
         content_type = (b"content-type", b"text/plain; version=1.0.0; charset=utf-8")
         return Reply(200, self._metrics.text(), (content_type,))
+
+
+def _model_now(service: ModelService) -> ModelNow:
+    pool, info = service.pool, service.pool.info
+    return ModelNow(
+        names=service.model.names,
+        task=service.model.expected.task,
+        max_tokens=service.model.expected.max_tokens,
+        dimensions=None if info is None else info.dimensions,
+        dtype=None if info is None else info.dtype,
+        device=None if info is None else info.device,
+        fingerprint=None if info is None else info.fingerprint,
+        replicas=[
+            ReplicaNow(
+                model=service.name,
+                address=replica.address,
+                state=replica.state,
+                reason=replica.reason,
+                outstanding_tokens=pool.outstanding(replica),
+                num_in_flight=replica.num_in_flight,
+                is_ejected=pool.is_ejected(replica),
+            )
+            for replica in pool.replicas
+        ],
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -10,6 +11,8 @@ from typing import TypeVar
 from hotbed.core.errors import HotbedError, shift_input_index
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.bounded import map_bounded
+from hotbed.text.backend import Token
+from hotbed.text.chunked import encode_chunks
 from hotbed.text.tokenizer import EncodeOptions, Tokenizer
 
 T = TypeVar("T")
@@ -58,6 +61,32 @@ class TokenizeStage:
             await map_bounded(encode_piece, pieces, limit=self.num_threads)
         )
 
+    async def encode_chunks(self, documents: list[list[str]], prompt: str) -> RaggedBatch:
+        """As `hotbed.text.chunked.encode_chunks`."""
+        costs = [self._tokenizer.estimate_us(chunks) for chunks in documents]
+        if sum(costs) < INLINE_US:
+            return encode_chunks(self._tokenizer, documents, prompt=prompt)
+        pieces: list[tuple[int, int]] = []
+        start, cost_us = 0, 0.0
+        for index, cost in enumerate(costs):
+            cost_us += cost
+            if cost_us >= PIECE_US or index == len(costs) - 1:
+                pieces.append((start, index + 1))
+                start, cost_us = index + 1, 0.0
+
+        async def encode_piece(piece: tuple[int, int]) -> RaggedBatch:
+            first, stop = piece
+            try:
+                return await self.run(
+                    lambda: encode_chunks(self._tokenizer, documents[first:stop], prompt=prompt)
+                )
+            except HotbedError as error:
+                raise shift_input_index(error, first) from None
+
+        return RaggedBatch.concatenate(
+            await map_bounded(encode_piece, pieces, limit=self.num_threads)
+        )
+
     async def run(self, work: Callable[[], T]) -> T:
         """Other work of a tokenizer on one of the threads."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
@@ -73,6 +102,29 @@ class TokenizeStage:
             self._executor, self._tokenizer.check_token_arrays, arrays, options
         )
         return encoded.batch
+
+    async def describe(
+        self, texts: Sequence[str], *, prefix: str = "", add_special_tokens: bool = True
+    ) -> list[list[Token]]:
+        """As `Tokenizer.describe`."""
+        describe = functools.partial(
+            self._tokenizer.describe, texts, prefix=prefix, add_special_tokens=add_special_tokens
+        )
+        # An object a token: about 1 us each beside the tokenizing (2026-11-30).
+        if 2 * self._tokenizer.estimate_us(texts) + sum(map(len, texts)) / 4 < INLINE_US:
+            return describe()
+        return await asyncio.get_running_loop().run_in_executor(self._executor, describe)
+
+    async def decode(
+        self, arrays: Sequence[Sequence[int]], *, skip_special_tokens: bool
+    ) -> list[str]:
+        """As `Tokenizer.decode`."""
+        decode = functools.partial(
+            self._tokenizer.decode, arrays, skip_special_tokens=skip_special_tokens
+        )
+        if sum(map(len, arrays)) < INLINE_US:  # under 1 us an id
+            return decode()
+        return await asyncio.get_running_loop().run_in_executor(self._executor, decode)
 
     def _cut(self, texts: Sequence[str]) -> list[tuple[int, Sequence[str]]]:
         """(index of the first text, texts) of pieces of about PIECE_US each."""

@@ -101,4 +101,8 @@ def _of_text(options: PairOptions) -> EncodeOptions:
     """What of the options holds for a text alone."""
     if options.instruction is not None:
         raise invalid("An instruction is for pairs only.", "instruction")
-    return EncodeOptions(truncate=options.truncate, truncation_side=options.truncation_side)
+    return EncodeOptions(
+        truncate=options.truncate,
+        truncation_side=options.truncation_side,
+        max_tokens=options.max_tokens,
+    )

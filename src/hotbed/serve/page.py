@@ -37,11 +37,11 @@ class Service:
     num_threads: int | None
 
 
-def base_url(host: str, port: int) -> str:
+def base_url(host: str, port: int, scheme: str = "http") -> str:
     """URL for this machine's browser; a wildcard address becomes ``localhost``."""
     if host in ("", "0.0.0.0", "::"):  # noqa: S104  # compared, not bound
         host = "localhost"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def facts(service: Service) -> list[tuple[str, str]]:
@@ -58,6 +58,7 @@ def facts(service: Service) -> list[tuple[str, str]]:
         ("replicas", f"{service.num_replicas}{threads}"),
         ("workers", f"{service.num_workers}"),
         ("OpenAI API", f"{service.base_url}/v1"),
+        ("page", f"{service.base_url}/"),
         ("docs", f"{service.base_url}/docs"),
         ("health", f"{service.base_url}/ready"),
         ("metrics", f"{service.base_url}/metrics"),

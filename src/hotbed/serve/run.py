@@ -63,7 +63,7 @@ def run(settings: ServeSettings, tulip: TulipSettings, ivy: IvySettings) -> int:
             service = Service(
                 info=await ask_info(plan.replica_addresses[0]),
                 served_name=(*settings.served_model_names, settings.model)[0],
-                base_url=base_url(host, port),
+                base_url=base_url(host, port, "http" if ivy.tls_certfile is None else "https"),
                 num_replicas=len(plan.replicas),
                 num_workers=len(plan.workers),
                 num_threads=plan.num_threads,

@@ -29,6 +29,7 @@ IVY_FIELDS_OF_SERVE = frozenset(
         "model",
         "revision",
         "offline",
+        "models_file",
         "task",
         "served_model_names",
         "replicas",

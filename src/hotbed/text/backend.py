@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import tokenizers
@@ -59,6 +60,49 @@ class HuggingFaceBackend:
         with panic_as_error():
             encoding = self._tokenizer.encode(first, second)
         return encoding.ids, encoding.type_ids, encoding.sequence_ids
+
+    def describe(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[list[Token]]:
+        """Each text's tokens with their places."""
+        with panic_as_error():
+            encodings = self._tokenizer.encode_batch(
+                list(texts), add_special_tokens=add_special_tokens
+            )
+        return [
+            [
+                Token(id_, token, bool(is_special), start, stop)
+                for id_, token, is_special, (start, stop) in zip(
+                    e.ids, e.tokens, e.special_tokens_mask, e.offsets, strict=True
+                )
+            ]
+            for e in encodings
+        ]
+
+    def decode(self, ids: Sequence[Sequence[int]], *, skip_special_tokens: bool) -> list[str]:
+        """Text of each sequence of ids, as near as the tokenizer can come."""
+        with panic_as_error():
+            texts: list[str] = self._tokenizer.decode_batch(
+                [list(i) for i in ids], skip_special_tokens=skip_special_tokens
+            )
+        return texts
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token of a text.
+
+    Attributes:
+        id: in the vocabulary.
+        token: as the vocabulary writes it, e.g. ``##ing``.
+        is_special: put there by the tokenizer, not by the text.
+        start: first character of the text it stands for.
+        stop: the one after its last.
+    """
+
+    id: int
+    token: str
+    is_special: bool
+    start: int
+    stop: int
 
 
 @contextmanager

@@ -40,6 +40,7 @@ class PairOptions:
     Attributes:
         truncate: cut documents that are too long instead of refusing them.
         truncation_side: the end of the document that is cut.
+        max_tokens: a lower limit than the model's for the whole pair; None: the model's.
         max_document_tokens: cut every document to so many tokens of its own; None: no such limit.
         instruction: for a template that has one; None: the model's default.
         fields: names for errors.
@@ -47,6 +48,7 @@ class PairOptions:
 
     truncate: bool = True
     truncation_side: TruncationSide = "right"
+    max_tokens: int | None = None
     max_document_tokens: int | None = None
     instruction: str | None = None
     fields: PairFields = field(default_factory=PairFields)
@@ -56,7 +58,23 @@ class PairOptions:
             raise invalid('truncation_side must be "left" or "right".', "truncation_side")
         limit = self.max_document_tokens
         if limit is not None and (isinstance(limit, bool) or limit < 1):
-            raise invalid(f"max_document_tokens must be at least 1, got {limit}.")
+            raise invalid(
+                f"max_document_tokens must be at least 1, got {limit}.", "max_document_tokens"
+            )
+
+    def limit(self, max_tokens: int) -> int:
+        """Longest pair for this request, given the model's limit.
+
+        Raises:
+            HotbedError: INVALID_INPUT if the request's limit is above the model's, or below 1.
+        """
+        if self.max_tokens is None:
+            return max_tokens
+        if not 0 < self.max_tokens <= max_tokens:
+            raise invalid(
+                f"max_tokens must be from 1 to {max_tokens}; got {self.max_tokens}.", "max_tokens"
+            )
+        return self.max_tokens
 
 
 DEFAULT_PAIR_OPTIONS = PairOptions()
@@ -181,7 +199,8 @@ class PairTokenizer:
         else:
             batch = self._tokenizer.encode_bare(queries)
             _refuse_empty(batch, names.query)
-        limit, num_special = self._tokenizer.max_tokens, self._template.num_special_tokens
+        limit = options.limit(self._tokenizer.max_tokens)
+        num_special = self._template.num_special_tokens
         longest = int(np.argmax(batch.lengths))
         num_tokens = int(batch.lengths[longest])
         if num_tokens + num_special + 1 > limit:
@@ -223,7 +242,8 @@ class PairTokenizer:
             np.array(ids, dtype=np.int32)
             for ids in (template.prefix, template.middle, template.suffix)
         )
-        limit, num_special = self._tokenizer.max_tokens, template.num_special_tokens
+        limit = options.limit(self._tokenizer.max_tokens)
+        num_special = template.num_special_tokens
         pieces: list[Int32Array] = []
         lengths = np.empty(len(seconds), dtype=np.int32)
         starts = np.empty(len(seconds), dtype=np.int32)

@@ -7,12 +7,16 @@ from typing import Literal
 from hotbed.checkpoint.records import Prompts
 from hotbed.core.errors import invalid
 
-InputType = Literal["query", "document"]
+InputType = Literal["query", "document", "classification", "clustering", "similarity"]
 
-# The names that sentence-transformers' encode_query and encode_document look for, in their order.
+# The names that sentence-transformers' encode_query and encode_document look for, in their order;
+# for the other types the names that model files have for them.
 _NAMES_BY_INPUT_TYPE: dict[InputType, tuple[str, ...]] = {
-    "query": ("query",),
-    "document": ("document", "passage", "corpus"),
+    "query": ("query", "retrieval.query"),
+    "document": ("document", "passage", "corpus", "retrieval.passage"),
+    "classification": ("classification", "Classification"),
+    "clustering": ("clustering", "Clustering", "separation"),
+    "similarity": ("similarity", "STS", "text-matching"),
 }
 
 
@@ -24,14 +28,14 @@ def resolve_prompt(
     Args:
         prompts: the model's.
         prompt_name: one of the model's names, taken as it is.
-        input_type: takes the model's prompt for queries or documents; a model that has none adds
-            nothing, also where it has a default prompt, as in sentence-transformers.
+        input_type: takes the model's prompt for such inputs; a model that has none adds nothing,
+            also where it has a default prompt, as in sentence-transformers.
 
     With neither, the model's default prompt applies if it has one.
 
     Raises:
-        HotbedError: INVALID_INPUT if the name is unknown, the input type is not one of the two, or
-            both were given.
+        HotbedError: INVALID_INPUT if the name is unknown, the input type is not one of the five,
+            or both were given.
     """
     if prompt_name is not None and input_type is not None:
         raise invalid("Give prompt_name or input_type, not both.", "prompt_name")
@@ -41,7 +45,8 @@ def resolve_prompt(
         return prompts.by_name[prompt_name]
     if input_type is not None:
         if input_type not in _NAMES_BY_INPUT_TYPE:
-            raise invalid('input_type must be "query" or "document".', "input_type")
+            known = ", ".join(f'"{name}"' for name in _NAMES_BY_INPUT_TYPE)
+            raise invalid(f"input_type must be one of {known}.", "input_type")
         for name in _NAMES_BY_INPUT_TYPE[input_type]:
             if name in prompts.by_name:
                 return prompts.by_name[name]

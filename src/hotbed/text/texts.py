@@ -42,13 +42,18 @@ def checked_texts(
             raise invalid(f"{name(i)} must be a string, got {type(text).__name__}.", name(i))
         if not text or text.isspace():
             raise blank_error(name(i))
-        if len(text) > max_chars:
-            raise HotbedError(
-                ErrorCode.TOO_LARGE,
-                f"{name(i)} has {len(text)} characters, the limit is {max_chars}.",
-                param=name(i),
-            )
+        check_length(text, name(i), max_chars=max_chars)
     return [without_surrogates(text) for text in texts]
+
+
+def check_length(text: str, name: str, *, max_chars: int) -> None:
+    """Raises TOO_LARGE with the text's name for more than `max_chars` characters."""
+    if len(text) > max_chars:
+        raise HotbedError(
+            ErrorCode.TOO_LARGE,
+            f"{name} has {len(text)} characters, the limit is {max_chars}.",
+            param=name,
+        )
 
 
 def without_surrogates(text: str) -> str:

@@ -26,13 +26,19 @@ import tokenizers
 from hotbed.checkpoint.records import TokenizerFiles
 from hotbed.core.errors import invalid
 from hotbed.core.ragged import Int32Array, RaggedBatch
-from hotbed.text.backend import Backend, BackendName, HuggingFaceBackend
+from hotbed.text.backend import Backend, BackendName, HuggingFaceBackend, Token
 from hotbed.text.cost import measure_cost
 from hotbed.text.end_token import append_end_token
 from hotbed.text.fast import choose_backend
 from hotbed.text.options import DEFAULT_OPTIONS, Encoded, EncodeOptions
 from hotbed.text.template import Template, find_template
-from hotbed.text.texts import checked_texts, refuse_blank, without_surrogates
+from hotbed.text.texts import (
+    check_length,
+    checked_texts,
+    input_name,
+    refuse_blank,
+    without_surrogates,
+)
 from hotbed.text.token_arrays import ragged_from_arrays
 from hotbed.text.truncation import truncate
 
@@ -222,6 +228,32 @@ class Tokenizer:
         )
         batch = ragged_from_arrays(arrays, vocab_size=self._vocab_size)
         return _fit(batch, batch.lengths, options, max_tokens=max_tokens, template=self._template)
+
+    def describe(
+        self, texts: Sequence[str], *, prefix: str = "", add_special_tokens: bool = True
+    ) -> list[list[Token]]:
+        """Each text's tokens with their places in prefix + text; for people, not for models.
+
+        A text may be empty or longer than the model takes.
+
+        Raises:
+            HotbedError: TOO_LARGE for one of more than `max_chars` characters.
+        """
+        for i, text in enumerate(texts):
+            check_length(text, input_name(i), max_chars=self._max_chars)
+        cleaned = [without_surrogates(prefix + text) for text in texts]
+        return self._reference.describe(cleaned, add_special_tokens=add_special_tokens)
+
+    def decode(
+        self, arrays: Sequence[Sequence[int]], *, skip_special_tokens: bool = False
+    ) -> list[str]:
+        """Text of each array of token ids.
+
+        Raises:
+            HotbedError: INVALID_INPUT as of `check_token_arrays`; any length is taken.
+        """
+        ragged_from_arrays(arrays, vocab_size=self._vocab_size)
+        return self._reference.decode(arrays, skip_special_tokens=skip_special_tokens)
 
     def encode_bare(self, texts: list[str]) -> RaggedBatch:
         """Ids of texts that were checked already, without special tokens around them."""

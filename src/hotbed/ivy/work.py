@@ -1,83 +1,92 @@
-"""POST /v1/embeddings: from the HTTP request to the answer."""
+"""The door through which all requests that make work come: limits, the body, its time."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
-from hotbed.ivy.embed import EmbedPipeline
 from hotbed.ivy.errors import HttpError
-from hotbed.ivy.http import (
-    JSON_TYPE,
-    BodyBudget,
-    Receive,
-    Reply,
-    decompress,
-    read_body,
-)
+from hotbed.ivy.http import BodyBudget, Receive, Reply, decompress, read_body
 from hotbed.ivy.interrupt import Interrupt
 from hotbed.ivy.metrics import Metrics
-from hotbed.ivy.openai import decode_request, encode_answer
-from hotbed.ivy.request import EmbedResult
-from hotbed.ivy.score import ScoreResult
 from hotbed.ivy.settings import IvySettings
 
 _TIMEOUT_HEADER = b"x-request-timeout-ms"
 
 
-AnswerBody = Callable[[bytes, float, float], Awaitable[Reply]]
-"""(plain JSON body, `time.perf_counter` at the request's arrival, its deadline) to the reply."""
+@dataclass(slots=True)
+class Call:
+    """One request whose body is there.
+
+    Attributes:
+        body: plain JSON bytes.
+        headers: of the request, names in lower case.
+        start: `time.perf_counter()` at its arrival; uvloop's own clock has whole milliseconds.
+        deadline: event loop time.
+        read_at: when the body was there, on the same clock.
+        is_traced: whether spans are made of it.
+        parsed_at: when it was understood, set by `parsed`.
+        computed_at: when the result was there, set by `computed`.
+    """
+
+    body: bytes
+    headers: dict[bytes, bytes]
+    start: float
+    deadline: float
+    read_at: float
+    is_traced: bool = False
+    parsed_at: float = 0.0
+    computed_at: float = 0.0
+
+    def parsed(self, metrics: Metrics) -> None:
+        """The request is understood; what follows is tokenising."""
+        self.parsed_at = time.perf_counter()
+        metrics.parse_seconds.observe(self.parsed_at - self.read_at)
+
+    def computed(self) -> None:
+        """The result is there; what follows is writing it."""
+        self.computed_at = time.perf_counter()
 
 
-class EmbeddingsRoute:
-    """The route's handler."""
+Answer = Callable[[Call], Awaitable[Reply]]
 
-    def __init__(
-        self,
-        pipeline: EmbedPipeline,
-        *,
-        names: Sequence[str],
-        settings: IvySettings,
-        metrics: Metrics,
-    ) -> None:
-        self._pipeline = pipeline
-        self._names = names
+
+class WorkDoor:
+    """Admits requests, at most so many and so many body bytes at a time in this process."""
+
+    def __init__(self, settings: IvySettings, metrics: Metrics) -> None:
         self._settings = settings
-        self._metrics = metrics
-        self._num_in_flight = 0
-        self._budget = BodyBudget(settings.max_pending_body_bytes)
+        self.num_in_flight = 0
+        metrics.watch_in_flight(lambda: self.num_in_flight)
+        self.budget = BodyBudget(settings.max_pending_body_bytes)
         self._unzip = ThreadPoolExecutor(1, thread_name_prefix="unzip")
 
     def close(self) -> None:
         self._unzip.shutdown(cancel_futures=True)
 
-    async def post(self, headers: dict[bytes, bytes], receive: Receive) -> Reply:
-        """The answer to an embeddings request."""
-        return await self.run(headers, receive, self._answer)
-
-    async def run(self, headers: dict[bytes, bytes], receive: Receive, answer: AnswerBody) -> Reply:
-        """What `answer` makes of the body; cancelled when time runs out or the client leaves.
+    async def run(self, headers: dict[bytes, bytes], receive: Receive, answer: Answer) -> Reply:
+        """What `answer` gives for the request; cancelled when time runs out or the client leaves.
 
         Raises:
             HotbedError, HttpError: see `hotbed.ivy.errors`.
         """
         _check_content_type(headers.get(b"content-type"))
         encoding = _content_encoding(headers.get(b"content-encoding"))
-        start = time.perf_counter()  # uvloop's own clock has whole milliseconds
+        start = time.perf_counter()
         deadline = asyncio.get_running_loop().time() + self._timeout_s(headers.get(_TIMEOUT_HEADER))
-        if self._num_in_flight >= self._settings.max_requests_in_flight:
+        if self.num_in_flight >= self._settings.max_requests_in_flight:
             raise HotbedError(
                 ErrorCode.OVERLOADED,
-                f"{self._num_in_flight} requests are in flight in this gateway, its limit. "
+                f"{self.num_in_flight} requests are in flight in this gateway, its limit. "
                 "Try again later.",
                 retry_after_s=1.0,
             )
-        self._num_in_flight += 1
-        self._metrics.requests_in_flight.set(self._num_in_flight)
+        self.num_in_flight += 1
         held_bytes = 0
         try:
             with Interrupt(receive, deadline) as interrupt:
@@ -85,29 +94,21 @@ class EmbeddingsRoute:
                     receive,
                     headers,
                     max_bytes=self._settings.max_body_bytes,
-                    budget=self._budget,
+                    budget=self.budget,
                 )
                 held_bytes = len(body)
                 interrupt.body_read()
                 if encoding is not None:
                     body = await self._decompress(body, encoding)
-                    self._budget.take(len(body))
+                    self.budget.take(len(body))
                     held_bytes += len(body)
-                return await answer(body, start, deadline)
+                call = Call(
+                    body, headers, start, deadline, time.perf_counter(), self._settings.traces
+                )
+                return await answer(call)
         finally:
-            self._num_in_flight -= 1
-            self._metrics.requests_in_flight.set(self._num_in_flight)
-            self._budget.give_back(held_bytes)
-
-    async def _answer(self, body: bytes, start: float, deadline: float) -> Reply:
-        request, encoding = decode_request(
-            body, names=self._names, max_inputs=self._settings.max_inputs
-        )
-        result = await self._pipeline.run(request, deadline)
-        answer = await encode_answer(result, encoding, self._names[0])
-        total_s = time.perf_counter() - start
-        self._metrics.request_seconds.observe(total_s)
-        return Reply(200, answer, answer_headers(result, total_s))
+            self.num_in_flight -= 1
+            self.budget.give_back(held_bytes)
 
     async def _decompress(self, body: bytes, encoding: bytes) -> bytes:
         unzip = functools.partial(
@@ -123,21 +124,6 @@ class EmbeddingsRoute:
                 "The header x-request-timeout-ms must be a whole number of milliseconds above 0."
             )
         return min(int(asked) / 1000, self._settings.max_request_timeout_s)
-
-
-def answer_headers(
-    result: EmbedResult | ScoreResult, total_s: float
-) -> tuple[tuple[bytes, bytes], ...]:
-    """Headers of an answer of status 200; `total_s` is the time since the request came."""
-    timing = (
-        f"tokenize;dur={result.tokenize_us / 1000:.3f}, queue;dur={result.queue_us / 1000:.3f}, "
-        f"device;dur={result.device_us / 1000:.3f}, total;dur={total_s * 1000:.3f}"
-    )
-    return (
-        JSON_TYPE,
-        (b"x-hotbed-fingerprint", result.fingerprint.encode()),
-        (b"server-timing", timing.encode()),
-    )
 
 
 def _check_content_type(value: bytes | None) -> None:

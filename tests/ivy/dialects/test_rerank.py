@@ -11,9 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.errors import ErrorCode
-from hotbed.ivy.pool import ExpectedModel
 from hotbed.ivy.served_model import ServedModel
 from hotbed.text.pairs import PairTokenizer
 from hotbed.text.tokenizer import Tokenizer
@@ -21,51 +19,19 @@ from hotbed.tulip.testing import FakeEngine, expected_rows
 from tests.ivy.asking import failing
 from tests.ivy.harness import (
     MODEL,
-    PROMPTS,
     in_process,
     info_for,
     real_tulip,
+    score_info,
+    score_model,
     scripted,
     settings_for,
     unix_address,
     wait_until,
 )
-from tests.support.scorers import make_bert_scorer
 
 QUERY = "the fast cat"
 DOCUMENTS = [f"document {'is ' * (i % 7)}long" for i in range(30)]
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> PairTokenizer:
-    checkpoint = load_checkpoint(str(make_bert_scorer(tmp_path_factory.mktemp("bert"))))
-    assert checkpoint.head is not None
-    tokenizer = Tokenizer.load(
-        checkpoint.tokenizer,
-        max_tokens=checkpoint.max_tokens,
-        vocab_size=checkpoint.config.vocab_size,
-    )
-    return PairTokenizer(tokenizer, checkpoint.head)
-
-
-def score_info(pairs: PairTokenizer, labels: int = 1) -> Any:
-    return info_for(
-        pairs._tokenizer,
-        task="score",
-        dimensions=labels,
-        labels=tuple(f"LABEL_{i}" for i in range(labels)),
-        activation="sigmoid",
-        normalize=False,
-        token_types=2,
-    )
-
-
-def score_model(pairs: PairTokenizer) -> ServedModel:
-    tokenizer = pairs._tokenizer
-    expected = ExpectedModel(MODEL, tokenizer.vocab_size, tokenizer.max_tokens, "score")
-    return ServedModel(
-        names=(MODEL, "tiny"), tokenizer=tokenizer, prompts=PROMPTS, expected=expected, pairs=pairs
-    )
 
 
 @contextlib.asynccontextmanager

@@ -10,17 +10,18 @@ from hypothesis import strategies as st
 
 from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.output import OutputSpec
-from hotbed.ivy.openai import _EXPECTED, FIELDS, decode_request
-
-NAMES = ("org/model", "model")
+from hotbed.ivy.dialects.openai import FIELDS, _read, to_request
 
 
-def decode(body: bytes | str | dict, *, max_inputs: int = 2048):
+def decode(body: bytes | str | dict, *, max_inputs: int = 2048, is_pplx_model: bool = False):
     if isinstance(body, dict):
         body = json.dumps(body)
     if isinstance(body, str):
         body = body.encode()
-    return decode_request(body, names=NAMES, max_inputs=max_inputs)
+    request, encoding, _ = to_request(
+        _read(body), is_pplx_model=is_pplx_model, max_inputs=max_inputs
+    )
+    return request, encoding
 
 
 @pytest.mark.parametrize(
@@ -30,9 +31,10 @@ def decode(body: bytes | str | dict, *, max_inputs: int = 2048):
         (["a", "b"], ["a", "b"], None, False),
         ([1, 2], None, [[1, 2]], True),
         ([[1], [2, 3]], None, [[1], [2, 3]], False),
+        ([{"text": "a"}, {"text": "b"}], ["a", "b"], None, False),
     ],
 )
-def test_the_four_forms_of_input(value, texts, arrays, is_single):
+def test_the_forms_of_input(value, texts, arrays, is_single):
     request, encoding = decode({"input": value})
     assert (request.texts, request.token_arrays, request.is_single) == (texts, arrays, is_single)
     assert encoding == "float"
@@ -49,7 +51,9 @@ def test_every_option_arrives():
         "user": "u", "input_type": "query", "prompt_name": "p", "truncate": True,
         "truncation_side": "left", "normalize": False,
     }  # fmt: skip
-    assert set(body) == set(FIELDS) == set(_EXPECTED)
+    others = {"task", "embedding_type", "normalized", "late_chunking"}  # Jina
+    others |= {"truncate_prompt_tokens", "add_special_tokens"}  # vLLM
+    assert set(body) | others == set(FIELDS)
     request, encoding = decode(body)
     assert encoding == "base64"
     assert request.spec == OutputSpec(dimensions=8, normalize=False)
@@ -104,19 +108,6 @@ def test_escapes_are_read_as_the_standard_library_reads_them(pieces):
     whole = json.loads(literal)
     expected = "".join("�" if 0xD800 <= ord(c) < 0xE000 else c for c in whole)
     assert decode('{"input": ' + literal + "}")[0].texts == [expected]
-
-
-@pytest.mark.parametrize("name", [*NAMES, None])
-def test_served_names(name):
-    decode({"input": "a", "model": name})
-
-
-@pytest.mark.parametrize("name", ["text-embedding-3-small", "", "Model", "org/model/"])
-def test_another_model_is_not_found_and_the_answer_lists_what_there_is(name):
-    with pytest.raises(HotbedError) as caught:
-        decode({"input": "a", "model": name})
-    assert caught.value.code is ErrorCode.MODEL_NOT_FOUND
-    assert "org/model, model" in caught.value.message
 
 
 def test_messages_hold_no_text_of_the_request():

@@ -1,0 +1,258 @@
+"""POST /rerank in the dialects of Cohere (v1, v2), Jina, vLLM and TEI.
+
+They share the paths. A body with `texts` is TEI's and is answered as TEI does, with a bare list;
+one with `documents` gets an answer that holds what the other three have. Documents are echoed only
+if asked for. Results come best first, equal scores in the order of the request.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from hotbed.core.errors import invalid
+from hotbed.ivy.answers import finish
+from hotbed.ivy.body import BodyReader
+from hotbed.ivy.dialects.shared import (
+    Direction,
+    Instruction,
+    ModelName,
+    Priority,
+    RawScores,
+    Side,
+    Truncate,
+    TruncatePromptTokens,
+    Usage,
+    UseActivation,
+    User,
+    check_texts,
+    is_raw,
+    usage,
+)
+from hotbed.ivy.dialects.vllm import TRUNCATION_NAMES, truncation
+from hotbed.ivy.http import Reply
+from hotbed.ivy.metrics import Metrics
+from hotbed.ivy.registry import Registry
+from hotbed.ivy.routes import Route
+from hotbed.ivy.score import ScoreRequest, ScoreResult
+from hotbed.ivy.settings import IvySettings
+from hotbed.ivy.work import Call
+from hotbed.text.pairs import PairFields, PairOptions
+
+
+class TextDocument(msgspec.Struct):
+    """A document as an object, as Jina's and Cohere's clients send it; only its text is read."""
+
+    text: str
+
+
+class RerankBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Body of POST /rerank."""
+
+    query: Annotated[str, msgspec.Meta(description="What the documents are ranked for.")]
+    documents: Annotated[
+        list[str | TextDocument] | None,
+        msgspec.Meta(description="Texts, or objects with a text; up to 2,048, none empty."),
+    ] = None
+    texts: Annotated[
+        list[str] | None, msgspec.Meta(description="TEI: the documents, for TEI's answer.")
+    ] = None
+    model: ModelName = None
+    top_n: Annotated[
+        int | None, msgspec.Meta(description="Only the best so many; absent or 0: all.")
+    ] = None
+    top_k: Annotated[int | None, msgspec.Meta(description="top_n by another name.")] = None
+    return_documents: Annotated[
+        bool | None,
+        msgspec.Meta(description="Give each document's text with its score; absent: false."),
+    ] = None
+    return_text: Annotated[
+        bool | None, msgspec.Meta(description="TEI: return_documents by another name.")
+    ] = None
+    raw_scores: RawScores = None
+    use_activation: UseActivation = None
+    instruction: Instruction = None
+    truncate: Truncate = None
+    truncation_side: Side = None
+    truncation_direction: Direction = None
+    max_tokens_per_doc: Annotated[
+        int | None,
+        msgspec.Meta(
+            description="Cohere: cut each document to so many tokens of its own, and to what the "
+            "model takes."
+        ),
+    ] = None
+    truncate_prompt_tokens: TruncatePromptTokens = None
+    user: User = None
+    priority: Priority = None
+
+
+class RerankResult(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One document's score."""
+
+    index: int
+    """Its place in the request."""
+    relevance_score: float
+    document: TextDocument | None = None
+    """Absent unless asked for."""
+
+
+class RerankAnswer(msgspec.Struct, kw_only=True):
+    """Answer of POST /rerank: best first, equal scores in the order of the request."""
+
+    id: str
+    object: Literal["list"]
+    model: str
+    results: list[RerankResult]
+    usage: Usage
+    meta: dict[str, Any]
+    """As Cohere's clients read it: api_version, billed_units, tokens."""
+
+
+class TeiRank(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One document's score in TEI's answer."""
+
+    index: int
+    score: float
+    text: str | None = None
+    """Absent unless asked for."""
+
+
+_read = BodyReader(RerankBody)
+
+
+class RerankRoute:
+    """The route's handler."""
+
+    def __init__(self, models: Registry, settings: IvySettings, metrics: Metrics) -> None:
+        self._models = models
+        self._settings = settings
+        self._metrics = metrics
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                path="/v1/rerank",
+                aliases=("/rerank", "/v2/rerank"),
+                operation="rerank",
+                summary="Rank documents for a query (Cohere, Jina, vLLM, TEI).",
+                answer=self.post,
+                body=RerankBody,
+                reply=RerankAnswer | list[TeiRank],
+            )
+        ]
+
+    async def post(self, call: Call) -> Reply:
+        fields = _read(call.body)
+        model = self._models.find(fields.model)
+        request = to_request(fields, self._settings)
+        call.parsed(self._metrics)
+        result = await model.scores.run(request, call.deadline)
+        call.computed()
+        best = best_first(result.relevance, _top_n(fields))
+        answer: Any
+        if fields.texts is not None:
+            answer = _as_tei(result, best, request, fields)
+        else:
+            answer = _as_cohere(result, best, request, fields, model.name)
+        body = orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+        return finish(call, result, body, self._metrics)
+
+
+def to_request(fields: RerankBody, settings: IvySettings) -> ScoreRequest:
+    """The internal request. Raises INVALID_INPUT naming the field."""
+    if (fields.documents is None) == (fields.texts is None):
+        raise invalid("Give documents, or texts (as TEI), one of the two.", "documents")
+    if fields.texts is not None:
+        documents, name = fields.texts, "texts"
+    else:
+        assert fields.documents is not None
+        documents = [d if isinstance(d, str) else d.text for d in fields.documents]
+        name = "documents"
+    check_texts(len(documents), settings.max_inputs, name)
+    _top_n(fields)
+    _one_of(fields, "return_documents", "return_text")
+    _one_of(fields, "truncation_side", "truncation_direction")
+    _one_of(fields, "truncate", "truncate_prompt_tokens")
+    truncate, max_tokens = truncation(fields.truncate_prompt_tokens)
+    if fields.truncate_prompt_tokens is None:
+        truncate = settings.auto_truncate if fields.truncate is None else fields.truncate
+    if fields.max_tokens_per_doc is not None:
+        if fields.max_tokens_per_doc < 1:
+            raise invalid("max_tokens_per_doc must be at least 1.", "max_tokens_per_doc")
+        truncate = fields.truncate is not False
+    is_left = "left" in (fields.truncation_side, (fields.truncation_direction or "").lower())
+    return ScoreRequest(
+        queries=fields.query,
+        documents=documents,
+        raw_scores=is_raw(fields.raw_scores, fields.use_activation),
+        options=PairOptions(
+            truncate=truncate,
+            truncation_side="left" if is_left else "right",
+            max_tokens=max_tokens,
+            max_document_tokens=fields.max_tokens_per_doc,
+            instruction=fields.instruction,
+            fields=PairFields(query="query", document=name + "[{}]"),
+        ),
+        names=TRUNCATION_NAMES,
+    )
+
+
+def best_first(scores: NDArray[np.float32], top_n: int | None) -> list[int]:
+    """Indexes by falling score, equal ones in their order; the first `top_n` (None or 0: all)."""
+    order: list[int] = np.argsort(-scores, kind="stable").tolist()
+    return order[: top_n or None]
+
+
+def _as_cohere(
+    result: ScoreResult, best: list[int], request: ScoreRequest, fields: RerankBody, model: str
+) -> dict[str, Any]:
+    scores = result.relevance
+    results = []
+    for index in best:
+        entry: dict[str, Any] = {"index": index, "relevance_score": scores[index]}
+        if fields.return_documents:
+            entry["document"] = {"text": request.documents[index]}
+        results.append(entry)
+    return {
+        "id": f"rerank-{uuid.uuid4().hex}",
+        "object": "list",
+        "model": model,
+        "results": results,
+        "usage": usage(result),
+        "meta": {
+            "api_version": {"version": "2"},
+            "billed_units": {"search_units": 1},
+            "tokens": {"input_tokens": result.num_tokens},
+        },
+    }
+
+
+def _as_tei(
+    result: ScoreResult, best: list[int], request: ScoreRequest, fields: RerankBody
+) -> list[dict[str, Any]]:
+    scores = result.relevance
+    with_text = fields.return_text or fields.return_documents
+    return [
+        {"index": index, "score": scores[index]}
+        | ({"text": request.documents[index]} if with_text else {})
+        for index in best
+    ]
+
+
+def _top_n(fields: RerankBody) -> int | None:
+    _one_of(fields, "top_n", "top_k")
+    top_n = fields.top_k if fields.top_n is None else fields.top_n
+    if top_n is not None and top_n < 0:
+        raise invalid("top_n must be at least 0; absent, null and 0 mean all.", "top_n")
+    return top_n
+
+
+def _one_of(fields: RerankBody, one: str, other: str) -> None:
+    if getattr(fields, one) is not None and getattr(fields, other) is not None:
+        raise invalid(f"{one} and {other} mean the same: give one of them.", other)

@@ -1,0 +1,75 @@
+"""The dashboard names only metrics that the services have."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from hotbed.ivy.metrics import Metrics as IvyMetrics
+from hotbed.tulip.metrics import Metrics as TulipMetrics
+
+DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "hotbed.json"
+
+
+def expressions() -> list[str]:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    return [target["expr"] for panel in panels for target in panel.get("targets", ())]
+
+
+def there_are() -> set[str]:
+    """Sample names of both services, with every labelled metric touched once."""
+    ivy = IvyMetrics(routes=["/x"])
+    ivy.count_answer("/x", 200)
+    ivy.request_seconds.series("/x").observe(0.1)
+    model = ivy.for_model("m")
+    model.count_work(num_inputs=1, num_tokens=5, num_chunks=1)
+    model.count_message()
+    model.set_replica("a", is_up=True, outstanding_tokens=0)
+    tulip = TulipMetrics()
+    text = ivy.text().decode() + generate_latest(tulip.registry).decode()
+    return {
+        sample.name for family in text_string_to_metric_families(text) for sample in family.samples
+    }
+
+
+def named() -> set[str]:
+    words = re.findall(r"\b((?:hotbed|process)_\w+)", " ".join(expressions()))
+    return set(words)
+
+
+def test_every_metric_of_the_dashboard_exists():
+    assert named()
+    assert named() <= there_are()
+
+
+def test_every_metric_of_ours_is_on_the_dashboard():
+    ours = {name for name in there_are() if name.startswith("hotbed_")}
+    missing = {name for name in ours if not any(name.startswith(_stem(used)) for used in named())}
+    assert not missing
+
+
+def _stem(name: str) -> str:
+    return re.sub(r"_(bucket|sum|count|total)$", "", name)
+
+
+def test_every_label_of_the_dashboard_exists():
+    text = " ".join(expressions())
+    labels = {w.strip() for group in re.findall(r"by \(([^)]*)\)", text) for w in group.split(",")}
+    assert labels <= {"le", "status", "route", "model", "stage", "replica", "outcome", "instance"}
+
+
+def test_panels_do_not_overlap_and_say_what_they_show():
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    seen = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"])
+                 for y in range(place["y"], place["y"] + place["h"])}  # fmt: skip
+        assert not cells & seen, panel["title"]
+        seen |= cells
+        assert panel["type"] == "row" or panel["description"]
+    assert len({panel["id"] for panel in panels}) == len(panels)

@@ -1,0 +1,44 @@
+"""One gateway with two models over real HTTP for all dialects."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import httpx
+import pytest_asyncio
+
+from hotbed.tulip.testing import FakeEngine
+from tests.ivy.harness import (
+    info_for,
+    model_for,
+    real_tulip,
+    serving,
+    settings_for,
+    unix_address,
+)
+
+# Perplexity's own client knows only its own names.
+PPLX = "pplx-embed-v1-0.6b"
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
+async def client(tokenizer, tmp_path_factory) -> AsyncIterator[httpx.AsyncClient]:
+    """The first model is `tiny`; the second, PPLX, has Perplexity's recipe for int8 rows."""
+    folder = tmp_path_factory.mktemp("dialects")
+    addresses = unix_address(folder, "a"), unix_address(folder, "b")
+    model = model_for(tokenizer)
+    pplx = replace(
+        model,
+        names=(PPLX, "pplx-embed-context-v1-0.6b"),
+        quantizer="pplx",
+        expected=replace(model.expected, name=PPLX),
+        replicas=(addresses[1],),
+    )
+    async with (
+        real_tulip(FakeEngine(info_for(tokenizer)), addresses[0]),
+        real_tulip(FakeEngine(info_for(tokenizer, name=PPLX, normalize=False)), addresses[1]),
+        serving(settings_for(addresses[0]), model, pplx) as ivy,
+        ivy.client() as client,
+    ):
+        yield client
