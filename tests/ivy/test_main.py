@@ -92,6 +92,16 @@ async def test_a_process_serves_says_that_it_is_ready_and_stops_in_order(
     [
         (("--max-attempts=0",), EXIT_CONFIGURATION, "max_attempts"),
         (("--model=no-such-folder", "--offline"), EXIT_CONFIGURATION, "no-such-folder"),
+        (("--models-file=no-such.toml",), EXIT_CONFIGURATION, "no-such.toml"),
+        (("--models-file=m.toml", "--task=score"), EXIT_CONFIGURATION, "task and models_file"),
+        (("--prompts-file=no-such.toml", "--model={checkpoint}"), EXIT_CONFIGURATION, "no-such"),
+        (("--api-keys-file=no-such", "--model={checkpoint}"), EXIT_CONFIGURATION, "no-such"),
+        (("--tls-certfile=c.pem",), EXIT_CONFIGURATION, "go together"),
+        (
+            ("--tls-certfile=c.pem", "--tls-keyfile=k.pem", "--port=0", "--model={checkpoint}"),
+            EXIT_CONFIGURATION,
+            "tls_certfile",
+        ),
         (("--host=203.0.113.1", "--model={checkpoint}"), EXIT_FAILURE, "203.0.113.1"),
     ],
 )

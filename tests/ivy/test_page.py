@@ -100,6 +100,22 @@ async def test_a_model_that_scores_ranks_documents(pairs, tmp_path, open_page):
         assert not await page.is_visible("#similarity")
 
 
+async def test_the_api_page_lists_every_route_and_tries_one(tokenizer, model, addresses, open_page):
+    async with (
+        real_tulip(FakeEngine(info_for(tokenizer)), addresses[0]),
+        serving(settings_for(addresses[0]), model) as ivy,
+    ):
+        page = await open_page(f"{ivy.url}/docs")
+        await page.wait_for_selector("#routes section")
+        listed = await page.locator("#routes h3 code").all_inner_texts()
+        async with ivy.client() as client:
+            paths = (await client.get("/openapi.json")).json()["paths"]
+        assert sorted(listed) == sorted(path for path in paths for _ in paths[path])
+        await page.click("#send")
+        await page.wait_for_selector("#answer", state="visible")
+        assert (await page.inner_text("#status")).startswith("200 in ")
+
+
 async def test_an_error_is_shown_where_it_happened(tokenizer, model, addresses, open_page):
     async with (
         real_tulip(FakeEngine(info_for(tokenizer)), addresses[0]),

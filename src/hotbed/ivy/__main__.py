@@ -51,19 +51,26 @@ def run(settings: IvySettings) -> int:
 
     try:
         uvloop.run(main())
-    except HotbedError as error:
-        log.error("%s", error.message)
-        return exit_code(error)
-    except ModuleNotFoundError as error:
-        log.error("traces need the extra otel (pip install 'hotbed[otel]'): %s", error)
-        return EXIT_CONFIGURATION
-    except (ValueError, ssl.SSLError) as error:  # two models share a name, a bad certificate
-        log.error("%s", error)
-        return EXIT_CONFIGURATION
-    except OSError as error:
-        log.error("cannot listen on %s: %s", settings.host, error)
-        return EXIT_FAILURE
+    except (HotbedError, OSError, ValueError, ModuleNotFoundError) as error:
+        message, code = _why(error, settings)
+        log.error("%s", message)
+        return code
     return 0
+
+
+def _why(error: Exception, settings: IvySettings) -> tuple[str, int]:
+    """(what to say, exit code) of a start that failed."""
+    if isinstance(error, HotbedError):
+        return error.message, exit_code(error)
+    if isinstance(error, ModuleNotFoundError):
+        return f"traces need the extra otel (pip install 'hotbed[otel]'): {error}", (
+            EXIT_CONFIGURATION
+        )
+    if isinstance(error, FileNotFoundError | ssl.SSLError):
+        return f"tls_certfile or tls_keyfile: {error}", EXIT_CONFIGURATION
+    if isinstance(error, OSError):
+        return f"cannot listen on {settings.host}: {error}", EXIT_FAILURE
+    return str(error), EXIT_CONFIGURATION  # two models share a name
 
 
 def _command(settings: Annotated[IvySettings | None, cyclopts.Parameter(name="*")] = None) -> int:

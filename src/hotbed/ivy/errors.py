@@ -1,16 +1,21 @@
-"""Errors as OpenAI's clients expect them: {"error": {"message", "type", "param", "code"}}.
+"""Errors: what status each has, and the form that OpenAI's clients expect.
+
+That form is {"error": {"message", "type", "param", "code"}}; dialects with another one build it from
+`failure`.
 
 What the status of each error is:
 
 | what | status | code |
 |---|---|---|
 | body, field, type or range wrong; more than `max_inputs` inputs; a text longer than the model's limit without `truncate` | 400 | invalid_input |
+| no good API key, where one is needed | 401 | invalid_api_key |
 | model name unknown | 404 | model_not_found |
 | path unknown | 404 | not_found |
 | method not for this path | 405 | method_not_allowed |
 | body did not arrive in time | 408 | request_timeout |
 | body over `max_body_bytes`, also after decompression; more than `max_request_tokens` tokens | 413 | too_large |
 | content type not JSON; content encoding other than gzip or deflate | 415 | unsupported_media_type |
+| request line and headers over 32 KiB | 431 | headers_too_large |
 | queue full, now (Retry-After) | 429 | overloaded |
 | client gone (nobody reads it) | 499 | cancelled |
 | a fault of ours | 500 | internal |

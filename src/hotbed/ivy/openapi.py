@@ -26,6 +26,7 @@ _ANSWER_HEADERS = {
 }
 _WORK_ERRORS = {
     400: "A field is missing, unknown, or has a wrong type or value.",
+    401: "No good API key, where one is needed.",
     404: "No model of this name.",
     408: "The body did not arrive in time.",
     413: "Body or inputs over a limit.",
