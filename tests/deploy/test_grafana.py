@@ -6,10 +6,12 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hotbed.ivy.metrics import Metrics as IvyMetrics
+from hotbed.ivy.spread import SpreadRows
 from hotbed.tulip.metrics import Metrics as TulipMetrics
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "hotbed.json"
@@ -26,7 +28,7 @@ def there_are() -> set[str]:
     ivy.count_answer("/x", 200)
     ivy.request_seconds.series("/x").observe(0.1)
     model = ivy.for_model("m")
-    model.count_work(num_inputs=1, num_tokens=5, num_chunks=1)
+    model.count_work(1, 5, 0.001, SpreadRows([np.zeros((1, 4))], "f", 10, 20, 20))
     model.count_message()
     model.set_replica("a", is_up=True, outstanding_tokens=0)
     tulip = TulipMetrics()

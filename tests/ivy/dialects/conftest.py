@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import inspect
+import types
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
 import httpx
+import pytest
 import pytest_asyncio
 
 from hotbed.tulip.testing import FakeEngine
@@ -42,3 +45,22 @@ async def client(tokenizer, tmp_path_factory) -> AsyncIterator[httpx.AsyncClient
         ivy.client() as client,
     ):
         yield client
+
+
+@pytest.fixture
+def http() -> Iterator[httpx.Client]:
+    """For clients that take one: it is closed, and asks no proxy."""
+    with httpx.Client(trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+def litellm(monkeypatch) -> Iterator[types.ModuleType]:
+    """LiteLLM, whose cached connections are closed again."""
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    module = pytest.importorskip("litellm")
+    yield module
+    clients = [module.module_level_client, *module.in_memory_llm_clients_cache.cache_dict.values()]
+    for client in clients:
+        if hasattr(client, "close") and not inspect.iscoroutinefunction(client.close):
+            client.close()

@@ -62,14 +62,13 @@ async def test_options(client, tokenizer):
     assert np.array_equal(rows_of(await client.post(PATH, json=body)), expected)
 
 
-async def test_perplexitys_client(client, tokenizer):
-    import httpx
+async def test_perplexitys_client(http, client, tokenizer):
 
     perplexity = load("perplexity")
     # Its own names of contextual models only; the route takes any that pools by mean.
     sdk = perplexity.Perplexity(
         api_key="none", base_url=str(client.base_url), max_retries=0,
-        http_client=httpx.Client(trust_env=False),
+        http_client=http,
     )  # fmt: skip
     import asyncio
 

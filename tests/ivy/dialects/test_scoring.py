@@ -304,14 +304,13 @@ async def in_thread(function, *args, **kwargs):
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_coheres_client(url, pairs, version):
+async def test_coheres_client(http, url, pairs, version):
     cohere = load("cohere")
     make = cohere.ClientV2 if version == 2 else cohere.Client
-    client = make("none", base_url=url, httpx_client=httpx.Client(trust_env=False))
+    client = make("none", base_url=url, httpx_client=http)
     more = {} if version == 2 else {"return_documents": True}
     answer = await in_thread(
         client.rerank, model="tiny", query=QUERY, documents=DOCUMENTS, top_n=3, **more
@@ -335,8 +334,7 @@ async def test_langchains_cohere_rerank(url, pairs):
     ("model", "path"),
     [("cohere/tiny", "/v1/rerank"), ("jina_ai/tiny", "/v1/rerank"), ("hosted_vllm/tiny", "")],
 )  # fmt: skip
-async def test_litellms_rerank(url, pairs, model, path):
-    litellm = load("litellm")
+async def test_litellms_rerank(litellm, url, pairs, model, path):
     answer = await in_thread(
         litellm.rerank, model=model, query=QUERY, documents=DOCUMENTS, top_n=4, api_base=url + path,
         api_key="none",

@@ -8,7 +8,6 @@ import importlib
 import sys
 import types
 
-import httpx
 import numpy as np
 import pytest
 
@@ -29,7 +28,6 @@ QUERY, PASSAGE = EncodeOptions(prefix="query: "), EncodeOptions(prefix="passage:
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     monkeypatch.setenv("DO_NOT_TRACK", "1")
 
 
@@ -54,9 +52,9 @@ def same(rows, expected) -> bool:
     return np.array_equal(np.array(rows, dtype=np.float32), expected)
 
 
-async def test_cohere_version_2(url, tokenizer):
+async def test_cohere_version_2(http, url, tokenizer):
     cohere = load("cohere")
-    client = cohere.ClientV2("none", base_url=url, httpx_client=httpx.Client(trust_env=False))
+    client = cohere.ClientV2("none", base_url=url, httpx_client=http)
     answer = await in_thread(
         client.embed, model="tiny", texts=TEXTS, input_type="search_query",
         embedding_types=["float", "int8", "ubinary"],
@@ -68,9 +66,9 @@ async def test_cohere_version_2(url, tokenizer):
     assert answer.meta.billed_units.input_tokens > 0
 
 
-async def test_cohere_version_1(url, tokenizer):
+async def test_cohere_version_1(http, url, tokenizer):
     cohere = load("cohere")
-    client = cohere.Client("none", base_url=url, httpx_client=httpx.Client(trust_env=False))
+    client = cohere.Client("none", base_url=url, httpx_client=http)
     answer = await in_thread(
         client.embed, model="tiny", texts=TEXTS, input_type="search_document", truncate="END"
     )
@@ -81,9 +79,9 @@ async def test_cohere_version_1(url, tokenizer):
     assert same(answer.embeddings, expected_for(tokenizer, many)[0])
 
 
-async def test_cohere_errors_are_its_own(url):
+async def test_cohere_errors_are_its_own(http, url):
     cohere = load("cohere")
-    client = cohere.ClientV2("none", base_url=url, httpx_client=httpx.Client(trust_env=False))
+    client = cohere.ClientV2("none", base_url=url, httpx_client=http)
     with pytest.raises(cohere.BadRequestError) as caught:
         await in_thread(
             client.embed, model="tiny", texts=[""], input_type="search_query",
@@ -97,11 +95,9 @@ async def test_cohere_errors_are_its_own(url):
         )  # fmt: skip
 
 
-async def test_perplexity(url, tokenizer):
+async def test_perplexity(http, url, tokenizer):
     perplexity = load("perplexity")
-    client = perplexity.Perplexity(
-        api_key="none", base_url=url, max_retries=0, http_client=httpx.Client(trust_env=False)
-    )
+    client = perplexity.Perplexity(api_key="none", base_url=url, max_retries=0, http_client=http)
     answer = await in_thread(client.embeddings.create, model=PPLX, input=TEXTS)
     rows = [np.frombuffer(base64.b64decode(row.embedding), np.int8) for row in answer.data]
     spec = OutputSpec(dtype=OutputDtype.INT8)
@@ -148,8 +144,7 @@ async def test_llama_index(url, tokenizer):
     ("model", "path"),
     [("openai/tiny", "/v1"), ("hosted_vllm/tiny", ""), ("cohere/tiny", "/v2/embed")],
 )
-async def test_litellm(url, tokenizer, model, path):
-    litellm = load("litellm")
+async def test_litellm(litellm, url, tokenizer, model, path):
     answer = await in_thread(
         litellm.embedding, model=model, input=TEXTS, api_base=url + path, api_key="none",
         num_retries=0, **({"input_type": "search_query"} if "cohere" in model else {}),
@@ -160,8 +155,7 @@ async def test_litellm(url, tokenizer, model, path):
     assert answer.usage.prompt_tokens == num_tokens
 
 
-async def test_litellm_perplexity(url, tokenizer):
-    litellm = load("litellm")
+async def test_litellm_perplexity(litellm, url, tokenizer):
     answer = await in_thread(
         litellm.embedding, model=f"perplexity/{PPLX}", input=TEXTS, api_base=url, api_key="none"
     )  # fmt: skip
