@@ -8,7 +8,7 @@ import torch
 from hotbed.core.model_info import Activation
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.rose.layers.head import Head, activate
-from hotbed.rose.layers.pool import PooledRows
+from hotbed.rose.layers.pool import PooledRows, empty_rows
 from hotbed.rose.recipe import ScoreRecipe
 
 
@@ -18,14 +18,23 @@ def recipe(activation: Activation = "sigmoid", labels: int = 2) -> ScoreRecipe:
     return ScoreRecipe("cls", Head((weight, None)), activation)
 
 
+def pooled_rows(pooled: torch.Tensor) -> PooledRows:
+    packed, default_form, finite = empty_rows(*pooled.shape, pooled.device)
+    default_form.copy_(pooled)
+    return PooledRows(pooled, default_form, finite.fill_(1), packed)
+
+
 def test_a_graphs_default_form_is_what_a_plain_request_gets() -> None:
     score = recipe()
     pooled = torch.randn(3, 8)
-    rows = score.of_pooled_on_gpu(PooledRows(pooled, pooled, torch.ones(3, dtype=torch.uint8)))
+    rows = score.of_pooled_on_gpu(pooled_rows(pooled))
     (plain,) = score.finish(score.of_pooled(pooled), [OutputSegment(0, 3, OutputSpec())])
     raw = OutputSpec(raw_scores=True)
     (logits,) = score.finish(rows.pooled, [OutputSegment(0, 3, raw)])
     torch.testing.assert_close(rows.default_form, plain)
+    # What one copy takes to the host.
+    header = rows.packed.numel() - rows.default_form.numel()
+    torch.testing.assert_close(rows.packed[header:].view(torch.float32).view(3, 2), plain)
     torch.testing.assert_close(logits, score.of_pooled(pooled))
     assert score.is_default_form(OutputSpec(2, normalize=False), 2)
     assert not score.is_default_form(raw, 2)
@@ -37,7 +46,7 @@ def test_a_logit_that_is_not_finite_is_seen_whatever_its_score(bad: float) -> No
     score = recipe()
     pooled = torch.zeros(3, 8)
     pooled[1, 0] = bad
-    rows = score.of_pooled_on_gpu(PooledRows(pooled, pooled, torch.ones(3, dtype=torch.uint8)))
+    rows = score.of_pooled_on_gpu(pooled_rows(pooled))
     assert rows.finite.tolist() == [1, 0, 1]
 
 
