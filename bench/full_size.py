@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -113,10 +114,10 @@ def check(
 
 
 @torch.inference_mode()
-def reference_rows(
-    config: Any, pooling: str, texts: list[NDArray[np.int32]], folder: Path, device: str
-) -> NDArray[np.float32]:
-    """Rows of transformers in fp32, and the model's files in `folder`."""
+def saved_model(
+    config: Any, pooling: str, folder: Path, device: str, tokenizer: Path | None = None
+) -> Any:
+    """The model of transformers, fp32 with seeded random weights, and its files in `folder`."""
     with torch.device(device):
         model = AutoModel.from_config(config, dtype=torch.float32).eval()
     generator = torch.Generator(device).manual_seed(0)
@@ -131,7 +132,16 @@ def reference_rows(
         # What the engine loads as BF16 is what transformers has in fp32.
         parameter.copy_(values.to(torch.bfloat16))
     model.save_pretrained(folder)
-    write_companions(folder, config.hidden_size, pooling)
+    write_companions(folder, config.hidden_size, pooling, tokenizer)
+    return model
+
+
+@torch.inference_mode()
+def reference_rows(
+    config: Any, pooling: str, texts: list[NDArray[np.int32]], folder: Path, device: str
+) -> NDArray[np.float32]:
+    """Rows of transformers in fp32; the model's files are in `folder` then."""
+    model = saved_model(config, pooling, folder, device)
     rows = []
     for text in texts:
         ids = torch.from_numpy(text).to(device).long()[None]
@@ -141,9 +151,13 @@ def reference_rows(
     return np.stack(rows)
 
 
-def write_companions(folder: Path, width: int, pooling: str) -> None:
-    """sentence-transformers' files, and a tokenizer that nobody asks anything."""
-    Tokenizer(WordLevel({"a": 0}, unk_token="a")).save(str(folder / "tokenizer.json"))
+def write_companions(folder: Path, width: int, pooling: str, tokenizer: Path | None) -> None:
+    """sentence-transformers' files, and the tokenizer's, by default one that nobody asks."""
+    to = folder / "tokenizer.json"
+    if tokenizer is None:
+        Tokenizer(WordLevel({"a": 0}, unk_token="a")).save(str(to))
+    else:
+        shutil.copyfile(tokenizer, to)
     (folder / "tokenizer_config.json").write_text("{}")
     kinds = ("Transformer", "Pooling", "Normalize")
     paths = ("", "1_Pooling", "2_Normalize")

@@ -64,6 +64,9 @@ class _Event:
     def synchronize(self) -> None:
         pass
 
+    def query(self) -> bool:
+        return True
+
 
 class _Graph:
     def __init__(self, work: Callable[[], Any], result: Any) -> None:

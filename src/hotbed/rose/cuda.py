@@ -5,7 +5,7 @@
     pinned inputs -> (one copy) -> static device inputs -> model, pooling (eager or graph)
       -> rows as each segment wants them -> (one copy, in the default form) -> pinned rows -> event
 
-A second thread waits for the events in order, with the GIL released, and completes the futures.
+Who blocks for a result waits for its event itself; a second thread waits where it is awaited.
 What a step needs on the host is used again by later ones: `submit` is to cost 60 us at most.
 """
 
@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,10 +28,11 @@ from hotbed.rose.buckets import StepConfig, step_config
 from hotbed.rose.buffers import InputBuffers
 from hotbed.rose.graphs import CaptureMode, GraphCache, GraphCounters
 from hotbed.rose.layers.pool import PooledRows, pool_rows
-from hotbed.rose.readback import Readback, read_back
+from hotbed.rose.readback import read_back
 from hotbed.rose.recipe import AnyRecipe
 from hotbed.rose.registry import Model
-from hotbed.rose.staging import Staging, StagingPool
+from hotbed.rose.staging import StagingPool
+from hotbed.rose.step_future import StepFuture
 
 DEFAULT_MAX_GRAPH_TOKENS = 16_384
 _WARM_UP_TOKENS = (64, 128, 256, 512, 1024, 4096)
@@ -56,14 +56,6 @@ class CudaSettings:
     max_graph_bytes: int = 8 * 1024**3
     max_graphs: int = 256
     max_graph_tokens: int | None = None
-
-
-class _Flying(NamedTuple):
-    """A step on its way: completed when the event of `rows.staging` is done."""
-
-    future: Future[StepResult]
-    inputs: Staging
-    rows: Readback
 
 
 class _CurrentStream:
@@ -147,9 +139,8 @@ class CudaRunner:
         self._input_staging = StagingPool(pinned=True)
         self._row_staging = StagingPool(pinned=True)
         self._likely: list[RaggedBatch] = []
-        self._num_submitted = 0
-        self._num_completed = 0
-        self._waiting: queue.SimpleQueue[_Flying | None] = queue.SimpleQueue()
+        self._last: StepFuture | None = None
+        self._watched: queue.SimpleQueue[StepFuture | None] = queue.SimpleQueue()
         self._waiter = threading.Thread(target=self._complete, name="rose-wait", daemon=True)
         self._waiter.start()
 
@@ -170,7 +161,6 @@ class CudaRunner:
     def submit(self, batch: RaggedBatch, segments: Sequence[OutputSegment]) -> Future[StepResult]:
         """Enqueue one step; returns without waiting for the device."""
         config = self._config_of(batch)
-        future: Future[StepResult] = Future()
         try:
             with self._on_stream:
                 inputs = self._inputs_of(config)
@@ -188,22 +178,24 @@ class CudaRunner:
                     rows.staging.event = torch.cuda.Event()
                 rows.staging.event.record(self._stream)
         except torch.OutOfMemoryError as error:
-            future.set_exception(error)
-            return future
+            return _failed(error)
         except RuntimeError as error:
             if _is_fatal(error):
                 raise EngineDeadError(str(error)) from error
-            future.set_exception(error)
-            return future
-        self._num_submitted += 1
-        self._waiting.put(_Flying(future, sent, rows))
-        return future
+            return _failed(error)
+
+        def release() -> None:
+            self._input_staging.give_back(sent)
+            self._row_staging.give_back(rows.staging)
+
+        self._last = StepFuture(rows, watch=self._watched.put, release=release)
+        return self._last
 
     def idle(self) -> bool:
         """In idle mode: capture one configuration that was seen, or run one that is likely."""
         if self._graphs.mode is not CaptureMode.IDLE:
             return False
-        if self._num_completed < self._num_submitted:
+        if self._last is not None and not self._last.done():
             return True  # a capture waits for the device, and so would who comes next
         with self._on_stream:
             if self._graphs.capture_idle():
@@ -228,7 +220,8 @@ class CudaRunner:
 
     def close(self) -> None:
         """Finish the steps that were taken, free the graphs."""
-        self._waiting.put(None)
+        self._stream.synchronize()
+        self._watched.put(None)
         self._waiter.join()
         self._graphs.clear()
         self._inputs.clear()
@@ -264,19 +257,14 @@ class CudaRunner:
         return self._recipe.of_pooled_on_gpu(pooled)
 
     def _complete(self) -> None:
-        while (flying := self._waiting.get()) is not None:
-            staging = flying.rows.staging
-            try:
-                assert staging.event is not None, "it was recorded by submit: a bug"
-                staging.event.synchronize()
-                result = flying.rows.result()
-            except RuntimeError as error:
-                flying.future.set_exception(EngineDeadError(str(error)))
-            else:
-                self._input_staging.give_back(flying.inputs)
-                self._row_staging.give_back(staging)
-                flying.future.set_result(result)
-            self._num_completed += 1
+        while (future := self._watched.get()) is not None:
+            future.settle()
+
+
+def _failed(error: Exception) -> Future[StepResult]:
+    future: Future[StepResult] = Future()
+    future.set_exception(error)
+    return future
 
 
 def _uniform(length: int, num_sequences: int) -> RaggedBatch:

@@ -41,6 +41,10 @@ class Readback(NamedTuple):
     width: int
     parts: list[tuple[int, int] | NDArray[Any]]
 
+    def is_there(self) -> bool:
+        """Whether the copies are done."""
+        return self.staging.event is not None and bool(self.staging.event.query())
+
     def result(self) -> StepResult:
         """Rows and flags in memory of their own: the staging is wanted for other steps."""
         host, header = self.staging.array, self.header
