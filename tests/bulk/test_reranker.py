@@ -19,8 +19,10 @@ from hotbed.bulk import windows
 from hotbed.cli import main
 from hotbed.core.errors import HotbedError
 from hotbed.text.qwen3_reranker import PREFIX, SUFFIX
+from tests.support.checkpoints import edit_json
 from tests.support.scorers import (
     make_bert_scorer,
+    make_family_scorer,
     make_qwen3_classifier,
     make_qwen3_reranker,
     make_roberta_scorer,
@@ -60,6 +62,16 @@ def test_scores_are_the_cross_encoders(tmp_path: Path, labels: int, saved_by_the
         np.testing.assert_allclose(found, expected, rtol=MAX_RELATIVE_ERROR, atol=1e-6)
         one = reranker.predict(PAIRS[4], raw_scores=raw)
         np.testing.assert_allclose(one, expected[4], rtol=MAX_RELATIVE_ERROR, atol=1e-6)
+
+
+@pytest.mark.parametrize("model_type", ["modernbert", "distilbert", "mpnet"])
+def test_relatives_of_bert_are_the_cross_encoders(tmp_path: Path, model_type: str) -> None:
+    """Whole paths: the tokenizer's pairs without token types, positions, window, head."""
+    folder = make_family_scorer(tmp_path / "m", model_type)
+    edit_json(folder / "tokenizer_config.json", model_max_length=90)
+    expected = CrossEncoder(str(folder)).predict(PAIRS, batch_size=1)
+    with Reranker(str(folder), num_threads=1) as reranker:
+        np.testing.assert_allclose(reranker.predict(PAIRS), expected, rtol=MAX_RELATIVE_ERROR)
 
 
 def test_xlm_r_reranks_as_the_cross_encoder_does(tmp_path: Path) -> None:

@@ -350,7 +350,7 @@ def test_rope_theta_wherever_it_stands(tmp_path: Path, rope: dict[str, object]) 
         (QWEN2, {"layer_types": ["sliding_attention"]}, ["sliding_attention"]),
         (MISTRAL, {"is_causal": False}, ["sliding_window is 4096", "bidirectional"]),
         (MISTRAL, {"sliding_window": 0}, ["sliding_window is 0"]),
-        (MISTRAL, {"architectures": ["MistralForSequenceClassification"]}, ['"MistralModel"']),
+        (MISTRAL, {"architectures": ["MistralForTokenClassification"]}, ['"MistralModel"']),
         (PPLX, {"use_bidirectional_attention": False}, ["use_bidirectional_attention is false"]),
         (PPLX, {"architectures": ["PPLXLateModel"]}, ["PPLXLateModel", "PPLXQwen3Model"]),
     ],

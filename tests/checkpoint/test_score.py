@@ -7,13 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from hotbed.checkpoint.fingerprint import fingerprint
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.checkpoint.records import Checkpoint, ScoreHead
+from hotbed.rose.engine import RoseEngine
 from tests.checkpoint.errors import refused
 from tests.support.checkpoints import edit_json, make_bert, make_qwen3, write_json
-from tests.support.scorers import make_bert_scorer, make_qwen3_classifier, make_qwen3_reranker
+from tests.support.scorers import (
+    make_bert_scorer,
+    make_family_scorer,
+    make_qwen3_classifier,
+    make_qwen3_reranker,
+)
 
 SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
 SOFTMAX = "torch.nn.modules.activation.Softmax"
@@ -48,7 +55,8 @@ def test_a_class_for_sequences_scores(tmp_path: Path) -> None:
     checkpoint = load(make_bert_scorer(tmp_path / "m", labels=3))
     assert checkpoint.task == "score"
     assert checkpoint.head == ScoreHead(
-        kind="pooler",
+        kind="bert",
+        pooling="cls",
         labels=("LABEL_0", "LABEL_1", "LABEL_2"),
         activation="softmax",
         token_types=2,
@@ -199,6 +207,51 @@ def test_token_types_are_there_if_model_and_tokenizer_have_them(
     folder = make_bert_scorer(tmp_path / "m", **options)
     edit_json(folder / "tokenizer_config.json", model_input_names=names)
     assert head_of(folder).token_types == token_types
+
+
+@pytest.mark.parametrize(
+    ("changes", "pooling", "dense_bias", "eps"),
+    [
+        ({}, "cls", False, 1e-5),
+        ({"classifier_pooling": "mean", "classifier_bias": True}, "mean", True, 1e-5),
+        ({"norm_eps": 1e-3}, "cls", False, 1e-3),
+    ],
+)
+def test_modernberts_head_is_as_its_config_says(
+    tmp_path: Path, changes: dict[str, Any], pooling: str, dense_bias: bool, eps: float
+) -> None:
+    checkpoint = load(make_family_scorer(tmp_path / "m", "modernbert", **changes))
+    head = checkpoint.head
+    assert head is not None
+    assert (head.kind, head.pooling) == ("modernbert", pooling)
+    assert (head.dense_bias, head.norm_eps) == (dense_bias, eps)
+    assert checkpoint.pooling.pooling == pooling
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"classifier_pooling": "max"}, "classifier_pooling"),
+        ({"classifier_activation": "relu"}, "classifier_activation"),
+    ],
+)
+def test_a_modernbert_head_that_is_not_run_is_refused(
+    tmp_path: Path, changes: dict[str, Any], says: str
+) -> None:
+    folder = make_family_scorer(tmp_path / "m", "modernbert")
+    edit_json(folder / "config.json", **changes)
+    with refused("config.json", says):
+        load(folder)
+
+
+def test_a_missing_head_is_named(tmp_path: Path) -> None:
+    """TEI 600: "cannot find tensor" without a word of which model would have it."""
+    folder = make_family_scorer(tmp_path / "m", "xlm-roberta")
+    path = folder / "model.safetensors"
+    tensors = {n: t for n, t in load_file(path).items() if not n.startswith("classifier.out")}
+    save_file(tensors, path)
+    with refused("classifier.out_proj.weight", "missing"):
+        RoseEngine.load(load(folder), num_threads=1)
 
 
 def test_logit_scores_tokens_are_read(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from hotbed.core.model_info import Activation
 from hotbed.core.output import OutputSegment, OutputSpec
-from hotbed.rose.layers.head import Head, activate
+from hotbed.rose.layers.head import Head, HeadDense, activate
 from hotbed.rose.layers.pool import packed_rows
 from hotbed.rose.recipe import ScoreRecipe
 
@@ -26,6 +26,9 @@ def test_a_graphs_default_form_is_what_a_plain_request_gets() -> None:
     raw = OutputSpec(raw_scores=True)
     (logits,) = score.finish(rows.pooled, [OutputSegment(0, 3, raw)])
     torch.testing.assert_close(rows.default_form, plain)
+    # What one copy takes to the host.
+    header = rows.packed.numel() - rows.default_form.numel()
+    torch.testing.assert_close(rows.packed[header:].view(torch.float32).view(3, 2), plain)
     torch.testing.assert_close(logits, score.of_pooled(pooled))
     assert score.is_default_form(OutputSpec(2, normalize=False), 2)
     assert not score.is_default_form(raw, 2)
@@ -49,7 +52,9 @@ def test_scores_near_one_stay_apart() -> None:
 
 def test_a_head_with_a_dense_layer() -> None:
     """W2 tanh(W1 x + b1) + b2 by hand."""
-    dense = (torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([0.5, 0.0]))
+    dense = HeadDense(
+        torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([0.5, 0.0]), activation="tanh"
+    )
     head = Head((torch.tensor([[1.0, -1.0]]), torch.tensor([0.25])), dense=dense)
     expected = torch.tanh(torch.tensor(1.5)) - torch.tanh(torch.tensor(4.0)) + 0.25
     torch.testing.assert_close(head(torch.tensor([[1.0, 2.0]])), expected.view(1, 1))

@@ -22,6 +22,7 @@ from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.engine import RoseEngine
 from tests.support.scorers import (
     make_bert_scorer,
+    make_family_scorer,
     make_qwen3_classifier,
     make_qwen3_reranker,
     make_roberta_scorer,
@@ -41,6 +42,26 @@ MODELS: dict[str, tuple[Make, dict[str, Any]]] = {
         {"labels": 3, "prefix": "", "sharded": True},
     ),
     "roberta": (make_roberta_scorer, {"config": "roberta"}),
+    "roberta with unused types": (
+        make_family_scorer,
+        {"model_type": "roberta", "type_vocab_size": 2},
+    ),
+    "camembert": (make_family_scorer, {"model_type": "camembert"}),
+    "mpnet": (make_family_scorer, {"model_type": "mpnet"}),
+    "distilbert, 3 labels": (make_family_scorer, {"model_type": "distilbert", "labels": 3}),
+    "modernbert, first token": (make_family_scorer, {"model_type": "modernbert"}),
+    "modernbert, mean, bias in the head": (
+        make_family_scorer,
+        {
+            "model_type": "modernbert",
+            "classifier_pooling": "mean",
+            "classifier_bias": True,
+            "norm_eps": 1e-3,
+        },
+    ),
+    "llama": (make_family_scorer, {"model_type": "llama", "labels": 3}),
+    "mistral with a window": (make_family_scorer, {"model_type": "mistral"}),
+    "qwen2": (make_family_scorer, {"model_type": "qwen2"}),
     "qwen3, one label": (make_qwen3_classifier, {}),
     "qwen3, 3 labels, no prefix, sharded": (
         make_qwen3_classifier,

@@ -94,3 +94,20 @@ def test_name_in_brackets_is_not_taken_for_markup() -> None:
 def test_url_can_be_opened_on_this_machine(host: str, url: str) -> None:
     assert base_url(host, 80) == url
     assert base_url(host, 80, "https") == url.replace("http", "https")
+
+
+@pytest.mark.parametrize(
+    ("labels", "path", "field"),
+    [(("relevance",), "/v1/rerank", "documents"), (("a", "b", "c"), "/v1/classify", "input")],
+)
+def test_a_model_that_scores_is_tried_with_what_it_does(
+    labels: tuple[str, ...], path: str, field: str
+) -> None:
+    """Its page must not send people to the embeddings it does not have."""
+    info = replace(INFO, task="score", labels=labels, dimensions=len(labels), activation="softmax")
+    page = shown(replace(SERVICE, info=info), terminal=False)
+    command = page.splitlines()[-1].removeprefix("try: ")
+    _, _, url, *_, body = shlex.split(command)
+    assert url == f"http://127.0.0.1:8123{path}"
+    assert field in json.loads(body)
+    assert "softmax" in page

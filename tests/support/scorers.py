@@ -11,8 +11,16 @@ import numpy as np
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer, processors
 
-from tests.support.checkpoints import Dtype, edit_json, make_bert, make_qwen3, write_tensors
+from tests.support.checkpoints import (
+    Dtype,
+    edit_json,
+    make_bert,
+    make_qwen3,
+    write_json,
+    write_tensors,
+)
 from tests.support.families import make_family
+from tests.support.tiny_weights import random_tensors
 
 QWEN_SPECIALS = ["<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 
@@ -59,6 +67,33 @@ def make_roberta_scorer(
     }
     name = settings["architectures"][0].replace("Model", "ForSequenceClassification")
     return _add_head(folder, name, head, labels, prefix, sharded)
+
+
+def make_family_scorer(
+    folder: Path, model_type: str, *, labels: int = 1, sharded: bool = False, **changes: Any
+) -> Path:
+    """A model for sequence classification of a family of `tests.support.families.CONFIGS`.
+
+    Names and shapes are those of the class in `transformers`; other arguments change config.json.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    make_family(folder, model_type, sharded=False, **changes)
+    for path in (folder / "modules.json", folder / "config_sentence_transformers.json"):
+        path.unlink()
+    values = json.loads((folder / "config.json").read_text()) | {
+        "id2label": {str(i): f"LABEL_{i}" for i in range(labels)},
+        "label2id": {f"LABEL_{i}": i for i in range(labels)},
+    }
+    with torch.device("meta"):
+        model = AutoModelForSequenceClassification.from_config(AutoConfig.for_model(**values))
+    shapes = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+    values["architectures"] = [type(model).__name__]
+    write_json(folder / "config.json", values)
+    tensors = random_tensors(shapes, seed=1)
+    write_tensors(folder, tensors, dtype="float32", sharded=sharded, prefix="")
+    return folder
 
 
 def make_qwen3_classifier(

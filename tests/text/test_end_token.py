@@ -68,6 +68,18 @@ def test_it_goes_behind_what_the_tokenizer_adds(tmp_path: Path) -> None:
     assert encode(load(folder), "the cat") == [*before, 4]
 
 
+def test_both_texts_of_a_pair_keep_what_stands_around_each(tmp_path: Path) -> None:
+    """A template without a form of its own for pairs leaves them bare."""
+    folder = make_family(tmp_path / "m", "mistral", tokenizer="bpe", pooling="last")
+    edit_json(folder / "tokenizer_config.json", add_eos_token=True, eos_token=END_OF_TEXT)
+    tokenizer = load(folder)
+    ids, _, texts = tokenizer.reference.encode_pair("the cat", "a")
+    (end,) = tokenizer.template.suffix
+    first, second = encode(tokenizer, "the cat"), encode(tokenizer, "a")
+    assert ids == first + second
+    assert [i for i, text in zip(ids, texts, strict=True) if text is None] == [end, end]
+
+
 def test_a_token_that_is_not_there_is_refused(folder: Path) -> None:
     edit_json(folder / "tokenizer_config.json", eos_token="</s>")
     with pytest.raises(HotbedError, match="eos_token '</s>' is not in"):

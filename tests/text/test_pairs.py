@@ -165,6 +165,37 @@ def test_xlm_rs_two_separators_and_no_types(bert_folder: Path, tmp_path: Path) -
     assert batch.pair_starts is None
 
 
+def _with_types(folder: Path, pair: str) -> Path:
+    tokenizer = HfTokenizer.from_file(str(folder / "tokenizer.json"))
+    specials = [(t, tokenizer.token_to_id(t)) for t in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair=pair, special_tokens=specials
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_a_tokenizer_that_gives_one_type_is_followed(tmp_path: Path) -> None:
+    folder = _with_types(make_bert_scorer(tmp_path / "m"), "[CLS] $A:0 [SEP] $B:0 [SEP]:0")
+    assert load(folder).encode("a", ["b c"]).batch.pair_starts is None
+
+
+def test_types_that_are_not_first_then_second_are_refused(tmp_path: Path) -> None:
+    """ferrox 44: types the wrong way round, or of other numbers, are not guessed at."""
+    for number, pair in enumerate(
+        ("[CLS]:1 $A:1 [SEP]:1 $B:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:2 [SEP]:2")
+    ):
+        folder = _with_types(make_bert_scorer(tmp_path / str(number)), pair)
+        with pytest.raises(HotbedError, match="token type"):
+            load(folder)
+
+
+def test_a_template_that_leaves_no_room_is_refused(tmp_path: Path) -> None:
+    folder = make_bert_scorer(tmp_path / "m", max_position_embeddings=4)
+    with pytest.raises(HotbedError, match="max_tokens is 4, but the template of a pair has 3"):
+        load(folder)
+
+
 def _model_cards_ids(folder: Path, instruction: str, query: str, document: str) -> list[int]:
     """As the model card of Qwen3-Reranker makes them, without truncation."""
     body = f"<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"

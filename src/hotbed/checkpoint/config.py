@@ -54,20 +54,40 @@ MODEL_TYPES: dict[str, ModelType] = {
         ("XLMRobertaModel", "XLMRobertaForMaskedLM", "XLMRobertaForSequenceClassification"),
         read_roberta,
     ),
-    "camembert": ModelType("bert", ("CamembertModel", "CamembertForMaskedLM"), read_roberta),
-    "distilbert": ModelType("bert", ("DistilBertModel", "DistilBertForMaskedLM"), read_distilbert),
-    "mpnet": ModelType("mpnet", ("MPNetModel", "MPNetForMaskedLM"), read_mpnet),
+    "camembert": ModelType(
+        "bert",
+        ("CamembertModel", "CamembertForMaskedLM", "CamembertForSequenceClassification"),
+        read_roberta,
+    ),
+    "distilbert": ModelType(
+        "bert",
+        ("DistilBertModel", "DistilBertForMaskedLM", "DistilBertForSequenceClassification"),
+        read_distilbert,
+    ),
+    "mpnet": ModelType(
+        "mpnet", ("MPNetModel", "MPNetForMaskedLM", "MPNetForSequenceClassification"), read_mpnet
+    ),
     "modernbert": ModelType(
-        "modernbert", ("ModernBertModel", "ModernBertForMaskedLM"), read_modernbert
+        "modernbert",
+        ("ModernBertModel", "ModernBertForMaskedLM", "ModernBertForSequenceClassification"),
+        read_modernbert,
     ),
     "nomic_bert": ModelType(
         "rotary_bert", ("NomicBertModel", "NomicBertForMaskedLM"), read_nomic_bert
     ),
     "gte": ModelType("rotary_bert", ("GteModel", "GteForMaskedLM"), read_gte),
     "gemma3_text": ModelType("gemma3", ("Gemma3TextModel", "Gemma3ForCausalLM"), read_gemma3),
-    "llama": ModelType("decoder", ("LlamaModel", "LlamaForCausalLM"), read_llama),
-    "mistral": ModelType("decoder", ("MistralModel", "MistralForCausalLM"), read_mistral),
-    "qwen2": ModelType("decoder", ("Qwen2Model", "Qwen2ForCausalLM"), read_qwen2),
+    "llama": ModelType(
+        "decoder", ("LlamaModel", "LlamaForCausalLM", "LlamaForSequenceClassification"), read_llama
+    ),
+    "mistral": ModelType(
+        "decoder",
+        ("MistralModel", "MistralForCausalLM", "MistralForSequenceClassification"),
+        read_mistral,
+    ),
+    "qwen2": ModelType(
+        "decoder", ("Qwen2Model", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification"), read_qwen2
+    ),
     "qwen3": ModelType(
         "decoder",
         ("Qwen3Model", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification", PPLX_CLASS),

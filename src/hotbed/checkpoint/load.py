@@ -10,11 +10,11 @@ from hotbed.checkpoint.config_fields import Architecture
 from hotbed.checkpoint.dense import read_dense
 from hotbed.checkpoint.folder import ModelFolder, read_json_object
 from hotbed.checkpoint.modules import read_modules
-from hotbed.checkpoint.records import Checkpoint, Prompts, TokenizerFiles
+from hotbed.checkpoint.records import Checkpoint, PoolingConfig, Prompts, TokenizerFiles
 from hotbed.checkpoint.resolve import resolve
 from hotbed.checkpoint.root_prefix import strip_root_prefix
 from hotbed.checkpoint.safetensors_index import read_tensors
-from hotbed.checkpoint.score import check_chain, head_pooling, read_head
+from hotbed.checkpoint.score import check_chain, read_head
 from hotbed.checkpoint.sentence_transformers import (
     check_transformer,
     read_max_tokens,
@@ -61,7 +61,7 @@ def load_checkpoint(
     if found == "score":
         head = read_head(folder, transformer, modules, architecture)
         check_chain(modules, head)
-        pooling = head_pooling(head)
+        pooling = PoolingConfig(pooling=head.pooling, normalize=False)
     else:
         pooling = read_pooling(folder, modules, architecture)
     if modules is None and head is None:

@@ -17,7 +17,8 @@ from hotbed.core.errors import invalid
 MODULES_FILE = "modules.json"
 SUPPORTED_MODULES = ("Transformer", "Pooling", "Dense", "Normalize", "FlexibleQuantizer")
 """Of an embedder, in their order."""
-_KNOWN = (*SUPPORTED_MODULES, "LogitScore")
+SCORE_MODULES = ("Transformer", "LogitScore")
+_KNOWN = tuple(dict.fromkeys((*SUPPORTED_MODULES, *SCORE_MODULES)))
 # CrossEncoder: the transformer holds the head itself, or gives a language model's logits.
 _CHAIN = re.compile(
     r"Transformer( LogitScore)?|Transformer Pooling( Dense)*( Normalize)?( FlexibleQuantizer)?"

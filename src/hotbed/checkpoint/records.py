@@ -18,10 +18,9 @@ FamilyName = Literal["bert", "decoder", "gemma3", "modernbert", "mpnet", "rotary
 Pooling = Literal["mean", "cls", "last"]
 Quantizer = Literal["none", "pplx"]
 """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
-HeadKind = Literal["pooler", "first_token", "last_token", "yes_no"]
-"""``pooler``: BERT's, dense and tanh on the first token, then the classifier. ``first_token``:
-RoBERTa's, the same under other names. ``last_token``: one matrix without a bias. ``yes_no``: the
-logit of "yes" less that of "no" at the last token."""
+HeadKind = Literal["bert", "roberta", "distilbert", "modernbert", "decoder", "yes_no"]
+"""Layer and names of the stored tensors, by the family they come from; see
+`hotbed.rose.models.heads`. ``yes_no``: the logit of "yes" less that of "no"."""
 PairForm = Literal["tokenizer", "qwen3_reranker"]
 """``tokenizer``: query and document as the tokenizer joins two texts. ``qwen3_reranker``: in
 Qwen3-Reranker's chat template."""
@@ -246,11 +245,16 @@ class ScoreHead(msgspec.Struct, frozen=True, kw_only=True):
     """How a model that scores turns states into scores, and texts into its sequences."""
 
     kind: HeadKind
+    pooling: Pooling
+    """Of the states that the head reads."""
     labels: tuple[str, ...]
     """In the order of a row."""
     activation: Activation
     yes_no_tokens: tuple[int, int] | None = None
     """Ids of "yes" and "no"; of kind ``yes_no`` alone."""
+    dense_bias: bool = True
+    norm_eps: float = 0.0
+    """Both of kind ``modernbert`` alone."""
     tied: bool = False
     """Whether the output matrix is the embedding's; matters to kind ``yes_no`` alone."""
     token_types: Literal[1, 2] = 1

@@ -11,21 +11,29 @@ from hotbed.checkpoint.activation import read_activation
 from hotbed.checkpoint.config_fields import CONFIG_FILE, Architecture
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
 from hotbed.checkpoint.modules import MODULES_FILE, Module
-from hotbed.checkpoint.records import BertConfig, HeadKind, PairForm, PoolingConfig, ScoreHead
+from hotbed.checkpoint.records import BertConfig, HeadKind, PairForm, Pooling, ScoreHead
 from hotbed.checkpoint.reranker_template import TOKENIZER_SETTINGS_FILE, has_reranker_template
 from hotbed.checkpoint.sentence_transformers import SETTINGS_FILE, read_prompts
 from hotbed.core.errors import invalid
 
 CAUSAL = "Qwen3ForCausalLM"
 HEADS: dict[str, HeadKind] = {
-    "BertForSequenceClassification": "pooler",
-    "RobertaForSequenceClassification": "first_token",
-    "XLMRobertaForSequenceClassification": "first_token",
-    "Qwen3ForSequenceClassification": "last_token",
+    "BertForSequenceClassification": "bert",
+    "RobertaForSequenceClassification": "roberta",
+    "XLMRobertaForSequenceClassification": "roberta",
+    "CamembertForSequenceClassification": "roberta",
+    "MPNetForSequenceClassification": "roberta",
+    "DistilBertForSequenceClassification": "distilbert",
+    "ModernBertForSequenceClassification": "modernbert",
+    "LlamaForSequenceClassification": "decoder",
+    "MistralForSequenceClassification": "decoder",
+    "Qwen2ForSequenceClassification": "decoder",
+    "Qwen3ForSequenceClassification": "decoder",
     CAUSAL: "yes_no",
 }
 """By architecture: the models that score."""
 _YES, _NO = "yes", "no"
+_MODERNBERT_EPS = 1e-5  # transformers' norm_eps
 
 
 def read_head(
@@ -49,9 +57,11 @@ def read_head(
     form = _pair_form(folder, transformer, architecture, len(labels))
     return ScoreHead(
         kind=kind,
+        pooling=_pooling(path, kind, config),
         labels=labels,
         activation=read_activation(folder, transformer, config, len(labels)),
         yes_no_tokens=tokens,
+        **_modernbert_fields(path, config) if kind == "modernbert" else {},
         tied=kind == "yes_no" and bool(config.get("tie_word_embeddings", False)),
         token_types=2 if _has_token_types(transformer, architecture) else 1,
         pair_form=form,
@@ -59,10 +69,26 @@ def read_head(
     )
 
 
-def head_pooling(head: ScoreHead) -> PoolingConfig:
-    """The one token whose state the head reads."""
-    is_last = head.kind in ("last_token", "yes_no")
-    return PoolingConfig(pooling="last" if is_last else "cls", normalize=False)
+def _pooling(path: Path, kind: HeadKind, config: dict[str, Any]) -> Pooling:
+    """The states that the head reads: the first token's, a decoder's last, or what ModernBERT's
+    file says.
+    """
+    if kind in ("decoder", "yes_no"):
+        return "last"
+    pooling = config.get("classifier_pooling", "cls") if kind == "modernbert" else "cls"
+    if pooling not in ("cls", "mean"):
+        raise unsupported(path, "classifier_pooling", pooling, ("cls", "mean"))
+    return cast("Pooling", pooling)
+
+
+def _modernbert_fields(path: Path, config: dict[str, Any]) -> dict[str, Any]:
+    activation = config.get("classifier_activation", "gelu")
+    if activation != "gelu":
+        raise unsupported(path, "classifier_activation", activation, ("gelu",))
+    return {
+        "dense_bias": config.get("classifier_bias", False) is True,
+        "norm_eps": config.get("norm_eps", _MODERNBERT_EPS),
+    }
 
 
 def _labels(transformer: ModelFolder, config: dict[str, Any]) -> tuple[str, ...]:
@@ -137,9 +163,14 @@ def _pair_form(
 
 
 def _has_token_types(transformer: ModelFolder, architecture: Architecture) -> bool:
-    """Whether pairs have token types: BERT's have, unless its tokenizer is said to give none."""
+    """Whether pairs have token types: BERT's have, unless its tokenizer is said to give none.
+
+    Its relatives' tokenizers give none, whatever the size of the table of types.
+    """
     config = architecture.config
     if not isinstance(config, BertConfig) or config.type_vocab_size < 2:
+        return False
+    if HEADS[architecture.name] != "bert":
         return False
     if not transformer.has(TOKENIZER_SETTINGS_FILE):
         return True

@@ -59,6 +59,8 @@ class ModelInfo:
         Raises:
             HotbedError: INVALID_INPUT naming the model's pooling.
         """
+        if self.task != "embed":
+            raise invalid("rows of chunks (spans) need a model that embeds; this one scores")
         if self.pooling != "mean":
             raise invalid(
                 f"the model pools by {self.pooling!r}; rows of chunks (spans) need a model that"

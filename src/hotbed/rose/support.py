@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import get_args
 
 from hotbed.checkpoint.config import MODEL_TYPES
-from hotbed.checkpoint.modules import SUPPORTED_MODULES
-from hotbed.checkpoint.records import DENSE_ACTIVATIONS, Pooling
+from hotbed.checkpoint.modules import SCORE_MODULES, SUPPORTED_MODULES
+from hotbed.checkpoint.records import DENSE_ACTIVATIONS, HeadKind, Pooling
 from hotbed.checkpoint.score import HEADS
 from hotbed.core.output import OutputDtype
 from hotbed.rose.attention.select import describe
@@ -24,7 +24,7 @@ EXAMPLES = {
     "camembert": "sentence-camembert",
     "distilbert": "msmarco-distilbert, multi-qa-distilbert, distiluse",
     "mpnet": "all-mpnet-base-v2, multi-qa-mpnet, paraphrase-mpnet",
-    "modernbert": "gte-modernbert, ettin, modernbert-embed",
+    "modernbert": "gte-modernbert, ettin, modernbert-embed; gte-reranker-modernbert",
     "nomic_bert": "nomic-embed-text v1 and v1.5, arctic-embed-m-long",
     "gte": "arctic-embed-m-v2.0",
     "gemma3_text": "EmbeddingGemma",
@@ -59,6 +59,22 @@ tested of all-MiniLM-L6-v2.
 """
 
 
+_SCORES = """\
+## From rows to scores
+
+Rerankers and classifiers have a head behind the pooled row, in fp32. The activation is sigmoid,
+softmax or none: what the files say, else by the number of labels and `problem_type`.
+"""
+_HEADS: dict[HeadKind, str] = {
+    "bert": "pooler (dense, tanh) and classifier; first token",
+    "roberta": "classifier (dense, tanh, out_proj); first token",
+    "distilbert": "pre_classifier (ReLU) and classifier; first token",
+    "modernbert": "head (dense, GELU, norm) and classifier; first token or mean",
+    "decoder": "score; last token",
+    "yes_no": "logit of yes less that of no (Qwen3-Reranker); last token",
+}
+
+
 def page() -> str:
     """docs/models.md."""
     models = _table(
@@ -77,19 +93,31 @@ def page() -> str:
         ("", "supported"),
         (
             ("modules", " → ".join(SUPPORTED_MODULES) + "; the last three may be absent"),
+            ("modules of a CrossEncoder", " → ".join(SCORE_MODULES) + " (for Qwen3ForCausalLM)"),
             ("pooling", ", ".join(get_args(Pooling))),
-            ("models that score", ", ".join(f"`{name}`" for name in HEADS)),
             ("activation of a Dense module", ", ".join(DENSE_ACTIVATIONS)),
             ("type of the rows", ", ".join(dtype.value for dtype in OutputDtype)),
             ("weights", "safetensors, one file or shards, float32, float16 or bfloat16"),
         ),
+    )
+    heads = _table(
+        ("`architectures`", "head"), ((f"`{name}`", _HEADS[kind]) for name, kind in HEADS.items())
     )
     backends = _table(
         ("attention", "devices", "types", "masks"),
         ((f"`{b.name}`", b.devices, b.dtypes, b.masks) for b in describe()),
     )
     return "\n".join(
-        (_HEAD, models, "## From states to rows\n", rows, _attention(backends), _CHECKED)
+        (
+            _HEAD,
+            models,
+            "## From states to rows\n",
+            rows,
+            _SCORES,
+            heads,
+            _attention(backends),
+            _CHECKED,
+        )
     )
 
 

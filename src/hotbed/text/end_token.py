@@ -41,6 +41,7 @@ def append_end_token(
     before, after = ([names[i] for i in ids] for ids in (prefix, suffix))
     tokenizer.post_processor = TemplateProcessing(
         single=[*before, "$A", *after],
+        pair=[*before, "$A", *after, *before, "$B", *after],
         special_tokens=[(name, token_id) for token_id, name in names.items()],
     )
     return Template(prefix, suffix)

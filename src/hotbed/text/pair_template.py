@@ -18,13 +18,14 @@ class PairTemplate:
         prefix: ids before the first text.
         middle: ids between the texts.
         suffix: ids after the second text.
-        second_type_from: how many ids of `middle` have the first text's token type.
+        second_type_from: how many ids of `middle` have the first text's token type; None: all
+            tokens of the pair have it.
     """
 
     prefix: tuple[int, ...]
     middle: tuple[int, ...]
     suffix: tuple[int, ...]
-    second_type_from: int
+    second_type_from: int | None
 
     @property
     def num_special_tokens(self) -> int:
@@ -40,7 +41,7 @@ def find_pair_template(backend: HuggingFaceBackend, *, token_types: int) -> Pair
 
     Raises:
         HotbedError: INVALID_INPUT if what the tokenizer adds is not the same for every pair, or its
-            token types are not first 0, then 1.
+            token types are neither all 0, nor first 0, then 1.
     """
     found = {_template(backend, first, second, token_types) for first, second in _PROBES}
     if len(found) != 1:
@@ -57,19 +58,20 @@ def _template(
     ids, types, texts = backend.encode_pair(first, second)
     start_1, stop_1 = _span(texts, 0)
     start_2, stop_2 = _span(texts, 1)
-    split = types.index(1) if 1 in types else len(types)
-    if token_types > 1 and (
-        types != [0] * split + [1] * (len(types) - split) or not stop_1 <= split <= start_2
-    ):
-        raise invalid(
-            "tokenizer.json: the post_processor must give the first text of a pair the token type"
-            " 0 and the second text the type 1, because the model has both"
-        )
+    second_type_from = None
+    if token_types > 1 and any(types):
+        split = types.index(1) if 1 in types else -1
+        if types != [0] * split + [1] * (len(types) - split) or not stop_1 <= split <= start_2:
+            raise invalid(
+                "tokenizer.json: the post_processor must give the first text of a pair the token"
+                " type 0 and the second text the type 1, because the model has both"
+            )
+        second_type_from = split - stop_1
     return PairTemplate(
         prefix=tuple(ids[:start_1]),
         middle=tuple(ids[stop_1:start_2]),
         suffix=tuple(ids[stop_2:]),
-        second_type_from=split - stop_1 if token_types > 1 else 0,
+        second_type_from=second_type_from,
     )
 
 

@@ -107,10 +107,9 @@ class PairTokenizer:
             self._instruction = head.instruction or qwen3_reranker.DEFAULT_INSTRUCTION
             bare = tokenizer.encode_bare([qwen3_reranker.PREFIX, qwen3_reranker.SUFFIX])
             prefix, suffix = (tuple(bare.sequence(i).tolist()) for i in (0, 1))
-            self._template = PairTemplate(prefix, (), suffix, 0)
+            self._template = PairTemplate(prefix, (), suffix, None)
         else:
             self._template = find_pair_template(tokenizer.reference, token_types=head.token_types)
-        self._token_types = head.token_types
         if tokenizer.max_tokens < self._template.num_special_tokens + 2:
             raise invalid(
                 f"max_tokens is {tokenizer.max_tokens}, but the template of a pair has "
@@ -248,6 +247,7 @@ class PairTokenizer:
         lengths = np.empty(len(seconds), dtype=np.int32)
         starts = np.empty(len(seconds), dtype=np.int32)
         num_truncated = 0
+        has_types = template.second_type_from is not None
         for i, second in enumerate(seconds):
             first = firsts[i if len(firsts) > 1 else 0]
             room = limit - num_special - len(first)
@@ -261,9 +261,9 @@ class PairTokenizer:
             kept = second[:keep] if options.truncation_side == "right" else second[-keep:]
             pieces += (prefix, first, middle, kept, suffix)
             lengths[i] = num_special + len(first) + len(kept)
-            starts[i] = len(prefix) + len(first) + template.second_type_from
+            starts[i] = len(prefix) + len(first) + (template.second_type_from or 0)
         batch = RaggedBatch.from_lengths(
-            np.concatenate(pieces), lengths, starts if self._token_types > 1 else None
+            np.concatenate(pieces), lengths, starts if has_types else None
         )
         self._check_ids(batch, names)
         return EncodedPairs(batch, num_truncated)

@@ -1,12 +1,17 @@
 """Score heads: one pooled row a sequence to logits, and logits to scores; all in fp32.
 
-    logits = W2 tanh(W1 x + b1) + b2     BERT's pooler and classifier, RoBERTa's classification head
-    logits = W x                         decoders
+    logits = W2 act(W1 x + b1) + b2     BERT and RoBERTa: tanh, DistilBERT: ReLU
+    logits = W2 LayerNorm(act(W1 x + b1)) + b2     ModernBERT: GELU
+    logits = W x     decoders
 
 fp32 whatever the model computes in: near 1 two sigmoids of bfloat16 are the same number.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,26 +19,56 @@ from torch import Tensor
 
 from hotbed.core.model_info import Activation
 
+HeadActivation = Literal["tanh", "relu", "gelu"]
+
+_ACTIVATIONS: dict[HeadActivation, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "relu": F.relu,
+    "gelu": F.gelu,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HeadDense:
+    """The layer before the output.
+
+    Attributes:
+        weight: [D, D].
+        bias: [D] or None.
+        activation: behind it.
+        norm: weight [D] of the LayerNorm behind that, and its eps; None: there is none.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    activation: HeadActivation
+    norm: tuple[Tensor, float] | None = None
+
+    def __call__(self, rows_SD: Tensor) -> Tensor:
+        """fp32 [S, D] to fp32 [S, D]."""
+        rows_SD = _ACTIVATIONS[self.activation](F.linear(rows_SD, self.weight, self.bias))
+        if self.norm is None:
+            return rows_SD
+        weight, eps = self.norm
+        return F.layer_norm(rows_SD, weight.shape, weight, None, eps)
+
 
 class Head:
     """Pooled rows to logits.
 
     Args:
         out: weight [L, D] and bias [L] or None.
-        dense: weight [D, D] and bias [D] of the layer before, which tanh follows; None: there is
-            none.
+        dense: the layer before; None: there is none.
     """
 
-    def __init__(
-        self, out: tuple[Tensor, Tensor | None], dense: tuple[Tensor, Tensor] | None = None
-    ) -> None:
+    def __init__(self, out: tuple[Tensor, Tensor | None], dense: HeadDense | None = None) -> None:
         self._out = out
         self._dense = dense
 
     def __call__(self, rows_SD: Tensor) -> Tensor:
         """fp32 [S, D] to fp32 [S, L]."""
         if self._dense is not None:
-            rows_SD = torch.tanh(F.linear(rows_SD, *self._dense))
+            rows_SD = self._dense(rows_SD)
         return F.linear(rows_SD, *self._out)
 
 

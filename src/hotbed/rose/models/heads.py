@@ -1,24 +1,41 @@
 """The heads of models that score: where their tensors are stored, and the layer made of them.
 
-    pooler       W2 tanh(W1 x + b1) + b2 on the first token          (BERT: pooler, classifier)
-    first_token  the same                                            (RoBERTa: classifier)
-    last_token   W x on the last token                               (Qwen3: score)
-    yes_no       (W[yes] - W[no]) x on the last token, W the output matrix     (Qwen3-Reranker)
+    bert, roberta   W2 tanh(W1 x + b1) + b2
+    distilbert      W2 relu(W1 x + b1) + b2
+    modernbert      W2 LayerNorm(gelu(W1 x + b1)) + b2
+    decoder         W x
+    yes_no          (W[yes] - W[no]) x, W the output matrix     (Qwen3-Reranker)
 
+x is the pooled row: of the first token or, of decoders, the last; ModernBERT's can be the mean.
 Source of the last: the Qwen3 Embedding report, arXiv 2506.05176. Legend: D hidden, L labels.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
+from torch import Tensor
 
 from hotbed.checkpoint.records import Checkpoint, HeadKind, ScoreHead
-from hotbed.rose.layers.head import Head
+from hotbed.rose.layers.head import Head, HeadActivation, HeadDense
 from hotbed.rose.weights import Parameter, linear, load_parameters
 
-_DENSE_AND_OUT: dict[HeadKind, tuple[str, str]] = {
-    "pooler": ("pooler.dense", "classifier"),
-    "first_token": ("classifier.dense", "classifier.out_proj"),
+
+class _Names(NamedTuple):
+    """What a kind's layers are called in the files, and what stands between them."""
+
+    dense: str
+    out: str
+    activation: HeadActivation
+    norm: str | None = None
+
+
+_WITH_DENSE: dict[HeadKind, _Names] = {
+    "bert": _Names("pooler.dense", "classifier", "tanh"),
+    "roberta": _Names("classifier.dense", "classifier.out_proj", "tanh"),
+    "distilbert": _Names("pre_classifier", "classifier", "relu"),
+    "modernbert": _Names("head.dense", "classifier", "gelu", "head.norm"),
 }
 
 
@@ -28,12 +45,13 @@ def head_parameters(head: ScoreHead, hidden_size: int) -> dict[str, Parameter]:
     if head.kind == "yes_no":
         source = "embed_tokens.weight" if head.tied else "lm_head.weight"
         return {"yes_no": Parameter((source,), (2, d), rows=head.yes_no_tokens)}
-    if head.kind == "last_token":
+    if head.kind == "decoder":
         return linear("out", ("score",), (num_labels, d), bias=False)
-    dense, out = _DENSE_AND_OUT[head.kind]
-    return linear("dense", (dense,), (d, d), bias=True) | linear(
-        "out", (out,), (num_labels, d), bias=True
-    )
+    names = _WITH_DENSE[head.kind]
+    parameters = linear("dense", (names.dense,), (d, d), bias=head.dense_bias)
+    if names.norm is not None:
+        parameters["norm"] = Parameter((f"{names.norm}.weight",), (d,))
+    return parameters | linear("out", (names.out,), (num_labels, d), bias=True)
 
 
 def head_tensors(head: ScoreHead) -> set[str]:
@@ -52,5 +70,16 @@ def load_head(checkpoint: Checkpoint, head: ScoreHead, device: torch.device) -> 
     if head.kind == "yes_no":
         yes, no = weights["yes_no"]
         return Head(((yes - no)[None], None))
-    dense = (weights["dense.weight"], weights["dense.bias"]) if "dense.weight" in weights else None
-    return Head((weights["out.weight"], weights.get("out.bias")), dense=dense)
+    return Head((weights["out.weight"], weights.get("out.bias")), _dense(head, weights))
+
+
+def _dense(head: ScoreHead, weights: dict[str, Tensor]) -> HeadDense | None:
+    names = _WITH_DENSE.get(head.kind)
+    if names is None:
+        return None
+    return HeadDense(
+        weights["dense.weight"],
+        weights.get("dense.bias"),
+        names.activation,
+        None if names.norm is None else (weights["norm"], head.norm_eps),
+    )
