@@ -16,6 +16,7 @@ from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import StepResult
 from hotbed.tulip.scheduler import Scheduler
 from hotbed.tulip.testing import OutOfMemoryError, expected_rows
+from hotbed.tulip.waiting import Waiting
 from hotbed.tulip.work import Answer, Item, Step
 from hotbed.wire.limits import Limits
 from tests.core.test_ragged import with_spans
@@ -30,6 +31,12 @@ LIMITS = Limits(
 )
 SPEC = OutputSpec(32, OutputDtype.FLOAT32, normalize=True)
 _next_id = iter(range(100_000_000))
+
+
+def make_scheduler(limits: Limits, *, isolates_nan: bool = True) -> Scheduler:
+    """With turns as long as a step: `test_waiting` has those that are shorter."""
+    waiting = Waiting(limits.max_step_tokens)
+    return Scheduler(limits, isolates_nan=isolates_nan, waiting=waiting)
 
 
 def make_item(
@@ -88,7 +95,7 @@ def assert_error(answer: Answer, code: ErrorCode) -> HotbedError:
 
 
 def test_the_oldest_sequences_go_first_until_the_token_budget() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     for tag, lengths in enumerate([(4,), (3, 3), (1,)]):
         submit(scheduler, *lengths, tag=tag)
     assert shape(scheduler.next_step(0.0)) == [(0, 1), (1, 2)]
@@ -97,7 +104,7 @@ def test_the_oldest_sequences_go_first_until_the_token_budget() -> None:
 
 
 def test_a_young_short_sequence_does_not_overtake_an_old_one_that_does_not_fit() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     for tag, length in enumerate([6, 6, 1]):
         submit(scheduler, length, tag=tag)
     assert shape(scheduler.next_step(0.0)) == [(0, 1)]
@@ -105,14 +112,14 @@ def test_a_young_short_sequence_does_not_overtake_an_old_one_that_does_not_fit()
 
 
 def test_the_sequence_budget_closes_a_step_of_short_sequences() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     submit(scheduler, *[1] * 6, tag=0)
     assert shape(scheduler.next_step(0.0)) == [(0, 4)]
     assert shape(scheduler.next_step(0.0)) == [(0, 2)]
 
 
 def test_an_item_is_spread_over_steps_and_answered_once_with_rows_in_order() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     item = submit(scheduler, 5, 4, 3, 8, 2)
     steps = [must_step(scheduler) for _ in range(3)]
     assert [shape(s) for s in steps] == [[(0, 2)], [(0, 1)], [(0, 2)]]
@@ -127,7 +134,7 @@ def test_an_item_is_spread_over_steps_and_answered_once_with_rows_in_order() -> 
 
 @pytest.mark.parametrize("length", [9, 10, 11])
 def test_a_sequence_at_and_around_the_budget_runs(length: int) -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     submit(scheduler, 1, tag=0)
     submit(scheduler, length, tag=1)
     submit(scheduler, 1, tag=2)
@@ -140,7 +147,7 @@ def test_a_sequence_at_and_around_the_budget_runs(length: int) -> None:
 
 @pytest.mark.parametrize("lengths", [(2, 25), (25, 2), (2, 25, 2), (25, 25)])
 def test_short_and_over_long_sequences_finish_in_either_order(lengths: Sequence[int]) -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     for length in lengths:
         for _ in range(1 if sum(lengths) <= 40 else 0):
             submit(scheduler, length)
@@ -156,7 +163,7 @@ def test_short_and_over_long_sequences_finish_in_either_order(lengths: Sequence[
 
 
 def test_nothing_is_handed_out_below_the_minimum_but_a_lone_item_is() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     submit(scheduler, 3)
     assert scheduler.next_step(0.0, min_tokens=4) is None
     submit(scheduler, 1)
@@ -165,7 +172,7 @@ def test_nothing_is_handed_out_below_the_minimum_but_a_lone_item_is() -> None:
 
 
 def test_recipes_share_a_step_in_groups_and_every_item_gets_its_own() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     bits = OutputSpec(16, OutputDtype.UBINARY, normalize=True)
     for spec in (SPEC, bits, SPEC, bits):
         scheduler.submit(make_item(2, spec=spec), 0.0)
@@ -180,7 +187,7 @@ def test_recipes_share_a_step_in_groups_and_every_item_gets_its_own() -> None:
 
 
 def test_a_full_queue_refuses_with_a_hint_and_takes_the_item_later() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     submit(scheduler, 20)
     submit(scheduler, 20)
     with pytest.raises(HotbedError, match="40 tokens wait, 1 more") as caught:
@@ -193,7 +200,7 @@ def test_a_full_queue_refuses_with_a_hint_and_takes_the_item_later() -> None:
 
 
 def test_the_retry_hint_follows_the_service_rate() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     submit(scheduler, 10)
     step = must_step(scheduler, now=1.0)
     scheduler.complete(step, run(step), 6.0)  # 2 tokens/s
@@ -209,7 +216,7 @@ def test_what_can_never_fit_is_too_large_and_not_overloaded(
     lengths: Sequence[int], unit: str
 ) -> None:
     with pytest.raises(HotbedError, match=rf"{unit}, the limit is") as caught:
-        submit(Scheduler(LIMITS), *lengths)
+        submit(make_scheduler(LIMITS), *lengths)
     assert caught.value.code is ErrorCode.TOO_LARGE
     assert caught.value.retry_after_s is None
 
@@ -218,12 +225,12 @@ def test_an_item_larger_than_the_queue_is_too_large() -> None:
     limits = Limits(10, 4, max_queue_tokens=20, max_item_sequences=8, max_item_tokens=30,
                     max_stream_items=1)  # fmt: skip
     with pytest.raises(HotbedError, match="the limit is 20") as caught:
-        submit(Scheduler(limits), 21)
+        submit(make_scheduler(limits), 21)
     assert caught.value.code is ErrorCode.TOO_LARGE
 
 
 def test_a_cancelled_item_leaves_the_queue_at_once() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     first, second = submit(scheduler, 20, tag=1), submit(scheduler, 20, tag=2)
     scheduler.cancel(first)
     scheduler.cancel(first)
@@ -234,7 +241,7 @@ def test_a_cancelled_item_leaves_the_queue_at_once() -> None:
 
 
 def test_an_item_cancelled_while_it_runs_is_answered_once_and_costs_no_further_step() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     item = submit(scheduler, 8, 8)
     step = must_step(scheduler)
     scheduler.cancel(item)
@@ -244,7 +251,7 @@ def test_an_item_cancelled_while_it_runs_is_answered_once_and_costs_no_further_s
 
 
 def test_an_expired_item_is_dropped_before_it_costs_anything() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     submit(scheduler, 5, deadline=1.0)
     submit(scheduler, 5, tag=7)
     assert scheduler.earliest_deadline == 1.0
@@ -254,7 +261,7 @@ def test_an_expired_item_is_dropped_before_it_costs_anything() -> None:
 
 
 def test_an_item_deep_in_the_queue_expires_without_waiting_for_its_turn() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     submit(scheduler, 20)
     deep = submit(scheduler, 20, deadline=1.0)
     scheduler.expire(1.5)
@@ -265,12 +272,12 @@ def test_an_item_deep_in_the_queue_expires_without_waiting_for_its_turn() -> Non
 
 def test_a_deadline_that_passed_on_the_way_is_refused() -> None:
     with pytest.raises(HotbedError) as caught:
-        submit(Scheduler(LIMITS), 1, now=2.0, deadline=2.0)
+        submit(make_scheduler(LIMITS), 1, now=2.0, deadline=2.0)
     assert caught.value.code is ErrorCode.DEADLINE_EXCEEDED
 
 
 def test_a_deadline_that_passes_while_the_step_runs_is_answered_at_its_end() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     submit(scheduler, 5, deadline=1.0)
     step = must_step(scheduler, now=0.5)
     assert scheduler.next_step(1.5) is None
@@ -280,7 +287,7 @@ def test_a_deadline_that_passes_while_the_step_runs_is_answered_at_its_end() -> 
 
 
 def test_a_poisoned_sequence_is_isolated_and_its_neighbours_get_their_rows() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     items = [submit(scheduler, 2, tag=i) for i in range(4)]
     submit(scheduler, 1, tag=9)
     poisoned = items[2]
@@ -305,7 +312,7 @@ def test_a_poisoned_sequence_is_isolated_and_its_neighbours_get_their_rows() -> 
 
 
 def test_a_poisoned_sequence_names_its_index_in_its_item_and_ends_the_item() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     item = submit(scheduler, 2, 2, 2, 2, 2, 2)
     bad_id = int(item.batch.sequence(1)[0])
     num_steps = 0
@@ -323,7 +330,7 @@ def test_a_poisoned_sequence_names_its_index_in_its_item_and_ends_the_item() -> 
 
 @pytest.mark.parametrize("error", [MemoryError(), OutOfMemoryError()])
 def test_out_of_memory_is_split_until_it_fits(error: Exception) -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     submit(scheduler, 2, 2, tag=0)
     submit(scheduler, 3, tag=1)
     while (step := scheduler.next_step(0.0)) is not None:
@@ -339,7 +346,7 @@ def test_out_of_memory_is_split_until_it_fits(error: Exception) -> None:
 
 @pytest.mark.parametrize("error", [MemoryError(), OutOfMemoryError()])
 def test_out_of_memory_on_one_sequence_alone_says_so(error: Exception) -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     submit(scheduler, 20)
     scheduler.fail(must_step(scheduler), error, 0.0)
     answered = assert_error(*scheduler.take_answers(), ErrorCode.OVERLOADED)
@@ -348,7 +355,7 @@ def test_out_of_memory_on_one_sequence_alone_says_so(error: Exception) -> None:
 
 
 def test_retries_skip_what_was_answered_meanwhile() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     items = [submit(scheduler, 2, tag=i) for i in range(4)]
     step = must_step(scheduler)
     scheduler.cancel(items[0])
@@ -359,7 +366,7 @@ def test_retries_skip_what_was_answered_meanwhile() -> None:
 
 
 def test_the_last_of_a_failed_step_is_tried_alone_before_it_is_blamed() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     items = [submit(scheduler, 2, tag=i) for i in range(2)]
     step = must_step(scheduler)
     scheduler.cancel(items[0])  # it may have been this one's fault
@@ -370,7 +377,7 @@ def test_the_last_of_a_failed_step_is_tried_alone_before_it_is_blamed() -> None:
 
 
 def test_a_row_that_is_not_finite_fails_its_item_only_and_names_the_sequence() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     submit(scheduler, 1, tag=0)
     submit(scheduler, 1, 1, tag=1)
     submit(scheduler, 1, tag=2)
@@ -386,7 +393,7 @@ def test_a_row_that_is_not_finite_fails_its_item_only_and_names_the_sequence() -
 
 
 def test_a_row_that_a_neighbour_spoiled_runs_again_alone_and_only_the_guilty_fails() -> None:
-    scheduler = Scheduler(LIMITS, isolates_nan=False)
+    scheduler = make_scheduler(LIMITS, isolates_nan=False)
     submit(scheduler, 1, tag=0)
     submit(scheduler, 1, 2, tag=1)
     submit(scheduler, 1, tag=2)
@@ -411,7 +418,7 @@ def test_a_row_that_a_neighbour_spoiled_runs_again_alone_and_only_the_guilty_fai
 
 
 def test_an_item_with_a_bad_row_takes_no_further_step() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     submit(scheduler, 10, 10)
     step = must_step(scheduler)
     result = run(step)
@@ -422,7 +429,7 @@ def test_an_item_with_a_bad_row_takes_no_further_step() -> None:
 
 
 def test_when_the_engine_is_gone_everything_open_is_answered() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     running, waiting = submit(scheduler, 10), submit(scheduler, 10)
     split = [submit(scheduler, 1, tag=i) for i in range(2)]
     step = must_step(scheduler)
@@ -438,7 +445,7 @@ def test_when_the_engine_is_gone_everything_open_is_answered() -> None:
 
 
 def test_timings_are_queue_device_and_total() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = make_scheduler(LIMITS)
     submit(scheduler, 10, now=1.0)
     submit(scheduler, 6, 6, now=2.0)
     first = must_step(scheduler, now=3.0)

@@ -1,8 +1,9 @@
 """A stateful model of the scheduler: random submits, cancels, time, steps, failures, deaths.
 
-What must hold whatever happens: every accepted item is answered exactly once; sequences are taken
-in the order they came, within both budgets (but a lone long one); the queue's bound is kept; rows
-that are answered are those of the item's own ids; the answer fits what happened to the item.
+What must hold whatever happens: every accepted item is answered exactly once; an item's sequences
+are taken in order, and so are a client's items of up to a quantum, within both budgets (but a lone
+long one); the queue's bound is kept; rows that are answered are those of the item's own ids; the
+answer fits what happened to the item. How evenly clients take turns is in `test_waiting`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import StepResult
 from hotbed.tulip.fake_rows import expected_rows
 from hotbed.tulip.scheduler import Scheduler
+from hotbed.tulip.waiting import Waiting
 from hotbed.tulip.work import Answer, Item, Step
 from hotbed.wire.limits import Limits
 
@@ -33,6 +35,7 @@ LIMITS = Limits(
 )
 SPECS = [OutputSpec(8, normalize=True), OutputSpec(16, OutputDtype.INT8, normalize=False)]
 POISON, NAN = 29_999, 29_998
+QUANTUM = 4
 
 
 class SchedulerModel(RuleBasedStateMachine):
@@ -42,7 +45,7 @@ class SchedulerModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler = Scheduler(LIMITS, isolates_nan=self.isolates_nan)
+        self.scheduler = Scheduler(LIMITS, isolates_nan=self.isolates_nan, waiting=Waiting(QUANTUM))
         self.now = 0.0
         self.next_id = 0
         self.accepted: list[Item] = []
@@ -56,14 +59,18 @@ class SchedulerModel(RuleBasedStateMachine):
         bad=st.sampled_from([None, None, None, None, POISON, NAN]),
         spec=st.sampled_from(SPECS),
         timeout=st.sampled_from([math.inf, math.inf, 0.0, 1.0, 5.0]),
+        client=st.sampled_from("ab"),
     )
-    def submit(self, lengths: list[int], bad: int | None, spec: OutputSpec, timeout: float) -> None:
+    def submit(
+        self, lengths: list[int], bad: int | None, spec: OutputSpec, timeout: float, client: str
+    ) -> None:
         ids = [[(self.next_id + i) % 20_000 for i in range(n)] for n in lengths]
         self.next_id += 17
         if bad is not None:
             ids[len(ids) // 2][-1] = bad
         batch = RaggedBatch.from_sequences(ids)
-        item = Item(batch, spec, on_answer=lambda _: None, deadline=self.now + timeout)
+        deadline = self.now + timeout
+        item = Item(batch, spec, on_answer=lambda _: None, deadline=deadline, client=client)
         num_waiting = sum(len(i.batch.sequence(k)) for i, k in self.waiting)
         error = self.refusal(item)
         if len(lengths) > LIMITS.max_item_sequences or sum(lengths) > LIMITS.max_item_tokens:
@@ -124,8 +131,10 @@ class SchedulerModel(RuleBasedStateMachine):
             assert self.retrying.issuperset(taken), "new work before the retries"
             self.retrying.difference_update(taken)
         else:
-            assert set(taken) == set(self.waiting[: len(taken)]), "not the oldest"
-            self.waiting = self.waiting[len(taken) :]
+            assert len(set(taken)) == len(taken)
+            assert set(taken) <= set(self.waiting), "taken before"
+            self.waiting = [w for w in self.waiting if w not in set(taken)]
+            self.assert_in_order(taken)
             self.assert_full(taken)
         self.running.append(step)
 
@@ -134,13 +143,23 @@ class SchedulerModel(RuleBasedStateMachine):
         assert len(taken) == 1 or num_tokens <= LIMITS.max_step_tokens
         assert len(taken) <= LIMITS.max_step_sequences
 
+    def assert_in_order(self, taken: list[tuple[Item, int]]) -> None:
+        """What is left of an item comes after what was taken; small items wait in order."""
+        for item, index in self.waiting:
+            assert all(k < index for i, k in taken if i is item)
+            if item.num_tokens > QUANTUM:
+                continue
+            younger = self.accepted[self.accepted.index(item) + 1 :]
+            overtaking = [i for i, _ in taken if i in younger and i.client == item.client]
+            assert not overtaking, "a small item was overtaken within its client"
+
     def assert_full(self, taken: list[tuple[Item, int]]) -> None:
-        """The next one that waits would have broken a budget."""
+        """Something that waits would have broken a budget."""
         if not self.waiting or len(taken) == LIMITS.max_step_sequences:
             return
-        item, index = self.waiting[0]
         num_tokens = sum(len(i.batch.sequence(k)) for i, k in taken)
-        assert num_tokens + len(item.batch.sequence(index)) > LIMITS.max_step_tokens
+        longest = max(len(i.batch.sequence(k)) for i, k in self.waiting)
+        assert num_tokens + longest > LIMITS.max_step_tokens
 
     @precondition(lambda self: self.running)
     @rule(hiccup=st.booleans(), seconds=st.floats(0, 1))

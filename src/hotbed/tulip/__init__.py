@@ -1,1 +1,1 @@
-"""Tulip, the gRPC server: first come, first served batching by token count."""
+"""Tulip, the gRPC server: batching by token count, clients in turn."""

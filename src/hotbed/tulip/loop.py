@@ -99,6 +99,7 @@ class StepLoop:
         on_answer: Callable[[Answer], None],
         tag: int = 0,
         timeout_s: float | None = None,
+        client: object = None,
     ) -> Item:
         """Accept an item; it starts when the event loop comes round, with what came beside it.
 
@@ -108,13 +109,14 @@ class StepLoop:
             on_answer: called once with the answer, never from within this call.
             tag: comes back in ``answer.item.tag``.
             timeout_s: time after which nobody wants the answer.
+            client: who sent it, hashable; clients take turns.
 
         Raises:
             HotbedError: the item is refused: too large, queue full, expired, draining or dead.
         """
         now = time.monotonic()
         deadline = math.inf if timeout_s is None else now + timeout_s
-        item = Item(batch, spec, on_answer=on_answer, tag=tag, deadline=deadline)
+        item = Item(batch, spec, on_answer=on_answer, tag=tag, deadline=deadline, client=client)
         if self._is_unavailable is not None:
             raise faults.unavailable(self._is_unavailable)
         self._scheduler.submit(item, now)

@@ -1,4 +1,4 @@
-r"""First come, first served over sequences, by token budget: a pure state machine.
+r"""Clients in turn, each first come, first served, by token budget: a pure state machine.
 
 No clock of its own (times are passed in), no asyncio, no torch. An item is refused at `submit` or
 accepted; every accepted item is answered exactly once, by `take_answers`:
@@ -6,15 +6,16 @@ accepted; every accepted item is answered exactly once, by `take_answers`:
     submit -> waiting -> taken into one or more steps -> all rows there -> answered
                  \ cancelled, expired       \ cancelled, failed, not finite
 
-A step takes the oldest sequences until the next one would break the budget of tokens or sequences;
-a sequence longer than the token budget runs alone; an item may be spread over several steps. A
-failed step is split in halves, which run before new work, down to the single sequence at fault.
+A step takes sequences in the order of `hotbed.tulip.waiting` until the next one would break the
+budget of tokens or sequences; a sequence longer than the token budget runs alone; an item may be
+spread over several steps. A failed step is split in halves, which run before new work, down to the
+single sequence at fault.
 """
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from hotbed.core.errors import HotbedError
 from hotbed.core.step import StepResult
 from hotbed.tulip import faults
+from hotbed.tulip.waiting import TURNS_A_STEP, Waiting
 from hotbed.tulip.work import Answer, Item, Part, Step
 from hotbed.wire.errors import RETRY_AFTER_S
 from hotbed.wire.limits import Limits
@@ -39,17 +41,21 @@ class Scheduler:
     Args:
         limits: of steps, items and the queue.
         isolates_nan: see `hotbed.core.step.Engine.isolates_nan`.
+        waiting: in which order items are taken; None: clients in turn.
     """
 
-    def __init__(self, limits: Limits, *, isolates_nan: bool = True) -> None:
+    def __init__(
+        self, limits: Limits, *, isolates_nan: bool = True, waiting: Waiting | None = None
+    ) -> None:
         self._limits = limits
         self._isolates_nan = isolates_nan
-        self._waiting: OrderedDict[Item, None] = OrderedDict()
+        if waiting is None:
+            waiting = Waiting(max(1, limits.max_step_tokens // TURNS_A_STEP))
+        self._waiting = waiting
         self._open: set[Item] = set()
         self._retries: deque[Step] = deque()
         self._answers: list[Answer] = []
         self._earliest_deadline = math.inf
-        self._num_waiting_tokens = 0
         self._last_end = -math.inf
         self._rate_tokens = 0.0
         self._rate_seconds = 0.0
@@ -57,7 +63,7 @@ class Scheduler:
     @property
     def num_waiting_tokens(self) -> int:
         """Tokens of accepted sequences that no step has taken yet."""
-        return self._num_waiting_tokens
+        return self._waiting.num_tokens
 
     @property
     def num_open_items(self) -> int:
@@ -87,18 +93,17 @@ class Scheduler:
             raise faults.too_large(item.num_tokens, limits.max_queue_tokens, "tokens")
         if item.deadline <= now:
             raise faults.expired()
-        excess = self._num_waiting_tokens + item.num_tokens - limits.max_queue_tokens
+        excess = self._waiting.num_tokens + item.num_tokens - limits.max_queue_tokens
         if excess > 0:
             raise faults.queue_full(
-                self._num_waiting_tokens,
+                self._waiting.num_tokens,
                 item.num_tokens,
                 limits.max_queue_tokens,
                 self._retry_after_s(excess),
             )
         item.accepted_at = now
-        self._waiting[item] = None
+        self._waiting.add(item)
         self._open.add(item)
-        self._num_waiting_tokens += item.num_tokens
         self._earliest_deadline = min(self._earliest_deadline, item.deadline)
 
     def cancel(self, item: Item) -> None:
@@ -124,8 +129,9 @@ class Scheduler:
         """
         self.expire(now)
         step = self._next_retry()
-        if step is None and 0 < self._num_waiting_tokens >= min_tokens:
-            step = self._compose()
+        if step is None and 0 < self._waiting.num_tokens >= min_tokens:
+            limits = self._limits
+            step = Step.of(self._waiting.take(limits.max_step_tokens, limits.max_step_sequences))
         if step is not None:
             step.composed_at = now
         return step
@@ -200,28 +206,6 @@ class Scheduler:
                 return step
         return None
 
-    def _compose(self) -> Step:
-        """The oldest sequences within both budgets; at least one."""
-        parts: list[Part] = []
-        tokens_left = self._limits.max_step_tokens
-        sequences_left = self._limits.max_step_sequences
-        while self._waiting and tokens_left > 0 and sequences_left > 0:
-            item = next(iter(self._waiting))
-            start = item.num_taken
-            stop = _fitting(item, tokens_left, sequences_left, at_least_one=not parts)
-            if stop == start:
-                break
-            part = Part.of(item, start, stop)
-            item.num_taken = stop
-            item.num_waiting_tokens -= part.num_tokens
-            self._num_waiting_tokens -= part.num_tokens
-            tokens_left -= part.num_tokens
-            sequences_left -= stop - start
-            parts.append(part)
-            if stop == item.num_sequences:
-                del self._waiting[item]
-        return Step.of(parts)
-
     def _end_of_step(self, step: Step, now: float) -> None:
         # Steps run one after another in the order in which they were handed out.
         step.started_at = max(step.composed_at, self._last_end)
@@ -247,9 +231,7 @@ class Scheduler:
         item.is_answered = True
         item.rows = None
         self._open.remove(item)
-        if item in self._waiting:
-            del self._waiting[item]
-            self._num_waiting_tokens -= item.num_waiting_tokens
+        self._waiting.discard(item)
         self._answers.append(Answer(item, result, **times))
 
     def _retry_after_s(self, excess_tokens: int) -> float:
@@ -258,13 +240,3 @@ class Scheduler:
             return RETRY_AFTER_S
         seconds = excess_tokens * self._rate_seconds / self._rate_tokens
         return min(max(seconds, _MIN_RETRY_AFTER_S), _MAX_RETRY_AFTER_S)
-
-
-def _fitting(item: Item, max_tokens: int, max_sequences: int, *, at_least_one: bool) -> int:
-    """Index after the item's last sequence that still fits, counted from the first not taken."""
-    start = item.num_taken
-    if item.num_waiting_tokens <= max_tokens and item.num_sequences - start <= max_sequences:
-        return item.num_sequences
-    cu = item.batch.cu_seqlens
-    stop = int(np.searchsorted(cu, int(cu[start]) + max_tokens, side="right")) - 1
-    return max(min(stop, start + max_sequences), start + 1 if at_least_one else start)

@@ -61,7 +61,9 @@ class TulipService(pb_grpc.TulipServicer):
         try:
             if self._steps is None:
                 raise faults.unavailable("loading")
-            answer = await self._embed(self._steps, request, context.time_remaining())
+            answer = await self._embed(
+                self._steps, request, context.time_remaining(), context.peer()
+            )
             hand_out(answer, self._steps.info.fingerprint, into=reply.rows)
         except HotbedError as error:
             await abort(context, error)
@@ -78,7 +80,9 @@ class TulipService(pb_grpc.TulipServicer):
         return encode_info(self._steps.info, self._steps.limits, __version__)
 
     @staticmethod
-    async def _embed(steps: StepLoop, request: pb.EmbedRequest, timeout_s: float | None) -> Answer:
+    async def _embed(
+        steps: StepLoop, request: pb.EmbedRequest, timeout_s: float | None, peer: str
+    ) -> Answer:
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def on_answer(answer: Answer) -> None:
@@ -87,7 +91,7 @@ class TulipService(pb_grpc.TulipServicer):
 
         try:
             batch, spec = admit(request.batch, request.output, steps.info)
-            item = steps.submit(batch, spec, on_answer=on_answer, timeout_s=timeout_s)
+            item = steps.submit(batch, spec, on_answer=on_answer, timeout_s=timeout_s, client=peer)
         except HotbedError as error:
             steps.count_refusal(error)
             raise

@@ -114,6 +114,7 @@ class Stream:
                 on_answer=self._on_answer,
                 tag=message.id,
                 timeout_s=message.timeout_ms / 1000 or None,
+                client=self,
             )
         except HotbedError as error:
             self._steps.count_refusal(error)

@@ -31,11 +31,13 @@ class Item:
         on_answer: called once, on the event loop, with the answer.
         tag: the sender's name for the item.
         deadline: time on the caller's clock after which nobody wants the rows.
+        client: who sent it, hashable; clients take turns.
     """
 
     __slots__ = (
         "accepted_at",
         "batch",
+        "client",
         "deadline",
         "first_started_at",
         "is_answered",
@@ -60,7 +62,9 @@ class Item:
         on_answer: Callable[[Answer], None],
         tag: int = 0,
         deadline: float = math.inf,
+        client: object = None,
     ) -> None:
+        self.client = client
         self.batch = batch
         self.spec = spec
         self.on_answer = on_answer
