@@ -2,7 +2,8 @@
 
 Quality on your own data is `python -m bench.quality`. The GPU engine: `python -m bench.engine`,
 whether its host keeps ahead `python -m bench.overlap`, random batches `python -m bench.soak`. The
-order in which Tulip fills its steps, on a simulated clock: `python -m bench.scheduler`.
+order in which Tulip fills its steps, on a simulated clock: `python -m bench.scheduler`. A service
+whose replicas fail, hang and are killed: `python -m bench.chaos`.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import EngineDeadError, StepResult
+from hotbed.tulip.fake_faults import FaultRates, Faults, OutOfMemoryError
 from hotbed.tulip.fake_rows import FAKE_INFO, expected_rows
 from hotbed.tulip.process import run_process
 from hotbed.tulip.settings import TulipSettings
@@ -32,10 +33,6 @@ from hotbed.tulip.settings import TulipSettings
 __all__ = ["FAKE_INFO", "FakeEngine", "FakePending", "OutOfMemoryError", "expected_rows"]
 
 _HOLD_LIMIT_S = 60.0
-
-
-class OutOfMemoryError(RuntimeError):
-    """Stands in for torch's error, which Tulip knows by the name of its class."""
 
 
 class FakeEngine:
@@ -52,6 +49,7 @@ class FakeEngine:
         idle_work: pieces of work to do while idle.
         num_idle_done: pieces that were done.
         memory_tokens: a step of more tokens fails with `OutOfMemoryError`; None: no limit.
+        faults: drawn for every step; None: none.
         steps: (sequences, tokens) of the last 10,000 steps that began, failed ones included.
     """
 
@@ -66,6 +64,7 @@ class FakeEngine:
         self.idle_work = 0
         self.num_idle_done = 0
         self.memory_tokens: int | None = None
+        self.faults: Faults | None = None
         self.steps: deque[tuple[int, int]] = deque(maxlen=10_000)
         self.closed = False
         self._failures: deque[Exception] = deque()
@@ -160,6 +159,8 @@ class FakeEngine:
         service_s = self._step_s + self._token_s * batch.num_tokens
         if service_s > 0:
             time.sleep(service_s)
+        if self.faults is not None:
+            self.faults.before_step(batch.num_sequences)
         if self._failures:
             raise self._failures.popleft()
         if self.memory_tokens is not None and batch.num_tokens > self.memory_tokens:
@@ -222,18 +223,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dimensions", type=int, default=FAKE_INFO.dimensions)
     parser.add_argument("--max-tokens", type=int, default=FAKE_INFO.max_tokens)
     parser.add_argument("--vocab-size", type=int, default=FAKE_INFO.vocab_size)
+    parser.add_argument("--name", default=FAKE_INFO.name, help="of the model")
+    parser.add_argument(
+        "--faults", type=FaultRates.parse, default=FaultRates(),
+        help="share of steps with each fault, e.g. error=0.01,oom=0.01,stall=0.01,hang=0.001",
+    )  # fmt: skip
+    parser.add_argument("--step-timeout-s", type=float, default=TulipSettings.step_timeout_s)
+    parser.add_argument("--max-queue-tokens", type=int, default=TulipSettings.max_queue_tokens)
+    parser.add_argument("--metrics-port", type=int)
     options = parser.parse_args(argv)
     info = replace(
         FAKE_INFO,
+        name=options.name,
         dimensions=options.dimensions,
         max_tokens=options.max_tokens,
         vocab_size=options.vocab_size,
     )
-    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    return run_process(
-        TulipSettings(model=info.name, listen=options.listen),
-        lambda _: FakeEngine(info, step_s=options.step_ms / 1e3, token_s=options.token_us / 1e6),
+
+    def load(_: TulipSettings) -> FakeEngine:
+        engine = FakeEngine(info, step_s=options.step_ms / 1e3, token_s=options.token_us / 1e6)
+        engine.faults = Faults(options.faults)
+        return engine
+
+    settings = TulipSettings(
+        model=info.name,
+        listen=options.listen,
+        step_timeout_s=options.step_timeout_s,
+        max_queue_tokens=options.max_queue_tokens,
+        max_item_tokens=min(TulipSettings.max_item_tokens, options.max_queue_tokens),
+        metrics_port=options.metrics_port,
     )
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    return run_process(settings, load)
 
 
 if __name__ == "__main__":
