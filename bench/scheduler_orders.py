@@ -23,6 +23,9 @@ class Fcfs(Waiting):
     def __iter__(self) -> Iterator[Item]:
         return iter(self._items)
 
+    def tokens_of(self, client: object) -> int:
+        return 0  # the bench's queue has no bound
+
     def add(self, item: Item) -> None:
         self._items[item] = None
         self.num_tokens += item.num_waiting_tokens

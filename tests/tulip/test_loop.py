@@ -302,7 +302,7 @@ async def test_the_queue_of_a_cancelled_item_is_free_at_once(make_loop: MakeLoop
     await begun(engine, 1)
     answers: list[Answer] = []
     batch = RaggedBatch.from_sequences([[5] * 10] * 100)
-    items = [steps.submit(batch, SPEC, on_answer=answers.append) for _ in range(10)]
+    items = [steps.submit(batch, SPEC, on_answer=answers.append, client=n) for n in range(10)]
     with pytest.raises(HotbedError):
         submit(steps, [5])
     for item in items:

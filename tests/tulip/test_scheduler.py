@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from tests.core.test_ragged import with_spans
 LIMITS = Limits(
     max_step_tokens=10,
     max_step_sequences=4,
-    max_queue_tokens=40,
+    max_queue_tokens=45,  # 40 for who holds more than an eighth
     max_item_sequences=8,
     max_item_tokens=30,
     max_stream_items=100,
@@ -40,12 +41,16 @@ def make_scheduler(limits: Limits, *, isolates_nan: bool = True) -> Scheduler:
 
 
 def make_item(
-    *lengths: int, deadline: float = math.inf, spec: OutputSpec = SPEC, tag: int = 0
+    *lengths: int,
+    deadline: float = math.inf,
+    spec: OutputSpec = SPEC,
+    tag: int = 0,
+    client: str = "one",
 ) -> Item:
     """An item of these lengths; every token id in the test run is another one."""
     ids = [[next(_next_id) for _ in range(n)] for n in lengths]
     batch = RaggedBatch.from_sequences(ids)
-    return Item(batch, spec, on_answer=lambda _: None, tag=tag, deadline=deadline)
+    return Item(batch, spec, on_answer=lambda _: None, tag=tag, deadline=deadline, client=client)
 
 
 def submit(scheduler: Scheduler, *lengths: int, now: float = 0.0, **kwargs: float) -> Item:
@@ -197,6 +202,22 @@ def test_a_full_queue_refuses_with_a_hint_and_takes_the_item_later() -> None:
     assert scheduler.num_open_items == 2
     must_step(scheduler)
     submit(scheduler, 20)
+
+
+def test_a_client_that_fills_the_queue_does_not_shut_out_another() -> None:
+    scheduler = make_scheduler(LIMITS)
+    for _ in range(4):
+        scheduler.submit(make_item(10), 0.0)
+    with pytest.raises(HotbedError, match="the queue's limit of 40"):
+        scheduler.submit(make_item(5), 0.0)
+    scheduler.submit(make_item(5, client="small"), 0.0)
+    with pytest.raises(HotbedError, match="45 tokens wait"):
+        scheduler.submit(make_item(1, client="third"), 0.0)
+
+
+def test_an_item_as_large_as_the_queue_is_taken_while_nothing_waits() -> None:
+    limits = replace(LIMITS, max_queue_tokens=30)
+    submit(make_scheduler(limits), *[10] * 3)
 
 
 def test_the_retry_hint_follows_the_service_rate() -> None:

@@ -28,7 +28,7 @@ from hotbed.wire.limits import Limits
 LIMITS = Limits(
     max_step_tokens=10,
     max_step_sequences=4,
-    max_queue_tokens=40,
+    max_queue_tokens=45,  # 40 for who holds more than an eighth
     max_item_sequences=7,
     max_item_tokens=30,
     max_stream_items=1,
@@ -79,7 +79,7 @@ class SchedulerModel(RuleBasedStateMachine):
         elif timeout == 0:
             assert error is not None
             assert error.code is ErrorCode.DEADLINE_EXCEEDED
-        elif num_waiting + sum(lengths) > LIMITS.max_queue_tokens:
+        elif num_waiting + sum(lengths) > self.queue_limit(client, sum(lengths)):
             assert error is not None
             assert error.code is ErrorCode.OVERLOADED
             assert error.retry_after_s is not None
@@ -88,6 +88,12 @@ class SchedulerModel(RuleBasedStateMachine):
             assert error is None
             self.accepted.append(item)
             self.waiting += [(item, k) for k in range(len(lengths))]
+
+    def queue_limit(self, client: str, num_tokens: int) -> int:
+        """An eighth of the queue is kept for clients that hold no more than that."""
+        held = sum(len(i.batch.sequence(k)) for i, k in self.waiting if i.client == client)
+        is_small = held + num_tokens <= 5
+        return 45 if is_small else 40
 
     def refusal(self, item: Item) -> HotbedError | None:
         try:

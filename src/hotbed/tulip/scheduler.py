@@ -31,6 +31,8 @@ from hotbed.wire.limits import Limits
 
 _MIN_RETRY_AFTER_S = 0.1
 _MAX_RETRY_AFTER_S = 30.0
+_RESERVE = 8
+"""Its eighth of the queue is open to a client however much others wait for."""
 _RATE_DECAY = 0.9
 """Weight of the past when a step enters the service rate: about the last ten steps count."""
 
@@ -93,12 +95,13 @@ class Scheduler:
             raise faults.too_large(item.num_tokens, limits.max_queue_tokens, "tokens")
         if item.deadline <= now:
             raise faults.expired()
-        excess = self._waiting.num_tokens + item.num_tokens - limits.max_queue_tokens
+        max_queue_tokens = self._max_queue_tokens(item)
+        excess = self._waiting.num_tokens + item.num_tokens - max_queue_tokens
         if excess > 0:
             raise faults.queue_full(
                 self._waiting.num_tokens,
                 item.num_tokens,
-                limits.max_queue_tokens,
+                max_queue_tokens,
                 self._retry_after_s(excess),
             )
         item.accepted_at = now
@@ -187,6 +190,14 @@ class Scheduler:
         """The answers since the last call, in the order in which they were given."""
         answers, self._answers = self._answers, []
         return answers
+
+    def _max_queue_tokens(self, item: Item) -> int:
+        """Of the queue, for this item: the last of it is kept for clients that hold little."""
+        limits = self._limits
+        reserve = limits.max_queue_tokens // _RESERVE
+        if self._waiting.tokens_of(item.client) + item.num_tokens <= reserve:
+            return limits.max_queue_tokens
+        return max(limits.max_queue_tokens - reserve, item.num_tokens)
 
     def _store_finite(self, part: Part, rows: NDArray[Any], finite: NDArray[np.bool_]) -> None:
         """Store the rows of sequences that are finite; the others run again, each alone."""

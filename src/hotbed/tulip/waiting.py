@@ -22,10 +22,11 @@ TURNS_A_STEP = 8
 
 
 class _Client:
-    __slots__ = ("credit", "items")
+    __slots__ = ("credit", "items", "num_tokens")
 
     def __init__(self) -> None:
         self.items: OrderedDict[Item, None] = OrderedDict()
+        self.num_tokens = 0
         self.credit = 0  # tokens left of its turn; below zero: taken from its next one
 
 
@@ -52,13 +53,20 @@ class Waiting:
         if client is None:
             client = self._clients[item.client] = _Client()
         client.items[item] = None
+        client.num_tokens += item.num_waiting_tokens
         self.num_tokens += item.num_waiting_tokens
+
+    def tokens_of(self, client: object) -> int:
+        """Tokens of this client's sequences that wait."""
+        found = self._clients.get(client)
+        return 0 if found is None else found.num_tokens
 
     def discard(self, item: Item) -> None:
         """Nothing of the item waits any more; nothing happens if nothing did."""
         client = self._clients.get(item.client)
         if client is not None and item in client.items:
             self.num_tokens -= item.num_waiting_tokens
+            client.num_tokens -= item.num_waiting_tokens
             self._drop(item, client)
 
     def take(self, max_tokens: int, max_sequences: int) -> list[Part]:
@@ -108,6 +116,7 @@ class Waiting:
     def _account(self, part: Part, client: _Client) -> None:
         item = part.item
         client.credit -= part.num_tokens
+        client.num_tokens -= part.num_tokens
         is_over = client.credit <= 0
         if part.stop == item.num_sequences:
             self._drop(item, client)
