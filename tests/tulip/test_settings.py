@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,10 @@ from hotbed.wire.limits import MAX_MESSAGE_BYTES
         ({"max_step_sequences": 0}, "max_step_sequences must be at least 1"),
         ({"max_steps_in_flight": 0}, "max_steps_in_flight must be at least 1"),
         ({"min_ahead_tokens": -1}, "min_ahead_tokens must be at least 0"),
+        ({"keepalive_time_s": 0.0}, "keepalive_time_s must be above 0"),
+        ({"max_connection_age_s": -1.0}, "max_connection_age_s must be at least 0"),
+        ({"tls_cert": Path("c")}, "belong together"),
+        ({"tls_client_ca": Path("c")}, "needs tls_cert"),
         ({"max_queue_tokens": 0}, "max_queue_tokens must be at least 1"),
         ({"max_stream_items": 0}, "max_stream_items must be at least 1"),
         ({"drain_timeout_s": -1}, "drain_timeout_s must be at least 0"),

@@ -26,6 +26,7 @@ from hotbed.tulip.loop import StepLoop
 from hotbed.tulip.metrics import Metrics
 from hotbed.tulip.service import TulipService
 from hotbed.tulip.settings import TulipSettings
+from hotbed.tulip.tls import server_credentials
 from hotbed.tulip.work import Answer
 from hotbed.wire import tulip_pb2_grpc as pb_grpc
 from hotbed.wire.limits import server_options
@@ -133,20 +134,39 @@ class _Server:
     async def _bind(self) -> tuple[grpc.aio.Server, str]:
         """The server, started, and the address it listens on."""
         listen = self._settings.listen
-        server = grpc.aio.server(options=server_options())
+        settings = self._settings
+        server = grpc.aio.server(
+            options=server_options(
+                keepalive_time_s=settings.keepalive_time_s,
+                keepalive_timeout_s=settings.keepalive_timeout_s,
+                max_connection_age_s=settings.max_connection_age_s,
+            )
+        )
         pb_grpc.add_TulipServicer_to_server(  # type: ignore[no-untyped-call]
             self._service, server
         )
         await self._health.register(server)
         try:
             remove_stale_socket(listen)
-            port = server.add_insecure_port(listen)
+            port = self._add_port(server)
         except (OSError, RuntimeError) as error:
             raise _StartError(f"listen: cannot listen on {listen}: {error}") from error
         await server.start()
         if unix_path(listen) is not None:
             return server, listen
         return server, f"{listen.rpartition(':')[0]}:{port}"
+
+    def _add_port(self, server: grpc.aio.Server) -> int:
+        settings = self._settings
+        if settings.tls_cert is None or settings.tls_key is None:
+            return server.add_insecure_port(settings.listen)
+        try:
+            credentials = server_credentials(
+                settings.tls_cert, settings.tls_key, client_ca=settings.tls_client_ca
+            )
+        except OSError as error:
+            raise _StartError(f"tls: {error}", EXIT_CONFIGURATION) from error
+        return server.add_secure_port(settings.listen, credentials)
 
     async def _load(self, device: DeviceThread, stop: asyncio.Event) -> Engine | None:
         """The engine, or None if the process was stopped meanwhile."""

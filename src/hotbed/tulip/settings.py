@@ -9,12 +9,22 @@ from typing import Literal
 from hotbed.core.defaults import DEFAULT_MODEL
 from hotbed.core.model_info import ModelInfo
 from hotbed.tulip.address import check_address
-from hotbed.wire.limits import MAX_MESSAGE_BYTES, Limits
+from hotbed.wire.limits import (
+    KEEPALIVE_TIME_S,
+    KEEPALIVE_TIMEOUT_S,
+    MAX_MESSAGE_BYTES,
+    Limits,
+)
 
 _BYTES_PER_TOKEN = 4  # int32
 _BYTES_PER_DIMENSION = 4  # float32, the widest dtype of a row
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
-_MAY_BE_ZERO = ("max_step_tokens", "min_ahead_tokens", "max_graph_tokens")
+_MAY_BE_ZERO = (
+    "max_step_tokens",
+    "min_ahead_tokens",
+    "max_graph_tokens",
+    "max_connection_age_s",
+)
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -75,6 +85,19 @@ class TulipSettings:
     because a step may have to compile kernels first; 0 switches the watch off."""
     drain_timeout_s: float = 30.0
     """Time after SIGTERM for what is in flight; then it is answered UNAVAILABLE."""
+    keepalive_time_s: float = KEEPALIVE_TIME_S
+    """A client that is silent for so long is pinged."""
+    keepalive_timeout_s: float = KEEPALIVE_TIMEOUT_S
+    """A client that does not answer a ping for so long is gone: its items leave the queue."""
+    max_connection_age_s: float = 0.0
+    """Ask clients to connect anew after so long, so that they find new replicas behind a name; what
+    runs then has 30 s to end. 0: never. Needed where balancers count connections."""
+    tls_cert: Path | None = None
+    """The server's certificate chain (PEM); unset: no TLS. Ivy does not speak TLS to replicas."""
+    tls_key: Path | None = None
+    """The certificate's private key (PEM)."""
+    tls_client_ca: Path | None = None
+    """Serve only clients with a certificate that one of these (PEM) signed: mutual TLS."""
     warm_up: bool = True
     """Let the engine prepare for usual sizes before the first request."""
     metrics_port: int | None = None
@@ -93,6 +116,10 @@ class TulipSettings:
             self._check_at_least("num_threads", 1)
         self._check_at_least("step_timeout_s", 0)
         self._check_at_least("drain_timeout_s", 0)
+        for name in ("keepalive_time_s", "keepalive_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
+        self._check_tls()
         if not self.model:
             raise ValueError("model is empty")
         if self.max_item_tokens > self.max_queue_tokens:
@@ -133,6 +160,12 @@ class TulipSettings:
             max_item_tokens=self.max_item_tokens,
             max_stream_items=self.max_stream_items,
         )
+
+    def _check_tls(self) -> None:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key belong together: one is missing")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError("tls_client_ca needs tls_cert and tls_key")
 
     def _check_at_least(self, name: str, least: int) -> None:
         value = getattr(self, name)

@@ -55,10 +55,15 @@ class TulipClient:
 
     Args:
         address: ``host:port`` or ``unix:/path``.
+        credentials: of TLS (`grpc.ssl_channel_credentials`); None: no TLS.
     """
 
-    def __init__(self, address: str) -> None:
-        self._channel = grpc.aio.insecure_channel(address, options=channel_options())
+    def __init__(self, address: str, *, credentials: grpc.ChannelCredentials | None = None) -> None:
+        options = channel_options()
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(address, options=options)
+        else:
+            self._channel = grpc.aio.secure_channel(address, credentials, options=options)
         self._stub = pb_grpc.TulipStub(self._channel)  # type: ignore[no-untyped-call]
 
     async def embed(

@@ -13,8 +13,11 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 SOFT_MESSAGE_BYTES = 4 * 1024 * 1024
 """A stream's writer starts a new message past this size; only a single larger item exceeds it."""
 
-_KEEPALIVE_TIME_MS = 20_000
-_KEEPALIVE_TIMEOUT_MS = 10_000
+KEEPALIVE_TIME_S = 20.0
+KEEPALIVE_TIMEOUT_S = 10.0
+"""A peer that is silent for the first is pinged, and gone if it does not answer in the second."""
+
+_CONNECTION_AGE_GRACE_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +41,34 @@ class Limits:
     max_stream_items: int
 
 
-def server_options() -> list[tuple[str, int]]:
-    """Options for the gRPC server: message limits, keep-alive, one owner a port."""
+def server_options(
+    *,
+    keepalive_time_s: float = KEEPALIVE_TIME_S,
+    keepalive_timeout_s: float = KEEPALIVE_TIMEOUT_S,
+    max_connection_age_s: float = 0.0,
+) -> list[tuple[str, int]]:
+    """Options for the gRPC server: message limits, keep-alive, one owner a port.
+
+    Args:
+        keepalive_time_s: a connection that is silent for so long is pinged.
+        keepalive_timeout_s: and closed if the answer takes longer than this.
+        max_connection_age_s: clients are asked to connect anew after this (0: never), so that they
+            find new replicas behind a name; what runs then has 30 s to end.
+    """
+    age = [
+        ("grpc.max_connection_age_ms", round(max_connection_age_s * 1000)),
+        ("grpc.max_connection_age_grace_ms", _CONNECTION_AGE_GRACE_S * 1000),
+    ]
     return [
         *_message_options(),
-        *_keepalive_options(),
+        *_keepalive_options(keepalive_time_s, keepalive_timeout_s),
         # A client may ping as often as `channel_options` says, calls in flight or not; without
         # this the server answers ENHANCE_YOUR_CALM and drops the connection.
-        ("grpc.http2.min_ping_interval_without_data_ms", _KEEPALIVE_TIME_MS // 2),
+        ("grpc.http2.min_ping_interval_without_data_ms", round(KEEPALIVE_TIME_S * 1000) // 2),
         # gRPC shares a port between processes by default: a second replica started on the same
         # address by mistake would take half of the requests instead of failing.
         ("grpc.so_reuseport", 0),
+        *(age if max_connection_age_s else []),
     ]
 
 
@@ -56,7 +76,7 @@ def channel_options() -> list[tuple[str, int]]:
     """Options for a client's channel: the same limits, keep-alive pings, no proxy."""
     return [
         *_message_options(),
-        *_keepalive_options(),
+        *_keepalive_options(KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S),
         # Replicas are neighbours: an http_proxy meant for the outside must not catch them.
         ("grpc.enable_http_proxy", 0),
     ]
@@ -69,10 +89,12 @@ def _message_options() -> list[tuple[str, int]]:
     ]
 
 
-def _keepalive_options() -> list[tuple[str, int]]:
+def _keepalive_options(time_s: float, timeout_s: float) -> list[tuple[str, int]]:
     return [
-        ("grpc.keepalive_time_ms", _KEEPALIVE_TIME_MS),
-        ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_time_ms", round(time_s * 1000)),
+        ("grpc.keepalive_timeout_ms", round(timeout_s * 1000)),
+        # Else an earlier ping without an answer holds back those of keep-alive, for a minute.
+        ("grpc.http2.ping_timeout_ms", round(timeout_s * 1000)),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
     ]
