@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import NamedTuple
@@ -33,6 +34,8 @@ from hotbed.wire.limits import server_options
 
 _CLOSE_GRACE_S = 1.0
 """For answers that are on their way to clients when the server stops."""
+_LAST_CALLS_PAUSE_S = 0.02
+_LAST_CALLS_LIMIT_S = 1.0
 _DEVICE_CLOSE_S = 5.0
 _DEAD_DEVICE_CLOSE_S = 1.0
 
@@ -116,6 +119,7 @@ class _Server:
         await self._health.not_serving()
         await self._drain(steps)
         self._service.end_streams()
+        await self._answer_the_last_calls()
         return EXIT_FAILURE if steps.died.is_set() else 0
 
     def _serve_metrics(self) -> None:
@@ -225,6 +229,17 @@ class _Server:
         if steps.num_open_items:
             log.warning("%d items are left after the drain's limit", steps.num_open_items)
             steps.abandon("stopping")
+
+    async def _answer_the_last_calls(self) -> None:
+        """Refuse the calls that are on their way, until none comes for a moment.
+
+        gRPC's own stop answers those CANCELLED, as if the client had taken them back.
+        """
+        give_up = time.monotonic() + _LAST_CALLS_LIMIT_S
+        num_calls = -1
+        while num_calls < self._service.num_calls and time.monotonic() < give_up:
+            num_calls = self._service.num_calls
+            await asyncio.sleep(_LAST_CALLS_PAUSE_S)
 
     async def _close_device(self, device: DeviceThread, steps: StepLoop) -> None:
         timeout_s = _DEAD_DEVICE_CLOSE_S if steps.died.is_set() else _DEVICE_CLOSE_S

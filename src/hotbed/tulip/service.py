@@ -27,6 +27,8 @@ class TulipService(pb_grpc.TulipServicer):
     def __init__(self) -> None:
         self._steps: StepLoop | None = None
         self._streams: set[Stream] = set()
+        self.num_calls = 0
+        """Calls that came so far."""
 
     def attach(self, steps: StepLoop) -> None:
         """From now on items go to this loop."""
@@ -41,6 +43,7 @@ class TulipService(pb_grpc.TulipServicer):
         self, request_iterator: object, context: Context
     ) -> None:
         """The main way: see the proto. An item that fails is answered by itself."""
+        self.num_calls += 1
         steps = self._steps
         if steps is None:
             await abort(context, faults.unavailable("loading"))
@@ -57,6 +60,7 @@ class TulipService(pb_grpc.TulipServicer):
         context: grpc.aio.ServicerContext[pb.EmbedRequest, pb.EmbedReply],
     ) -> pb.EmbedReply:
         """One item; the call's deadline and cancellation reach the queue."""
+        self.num_calls += 1
         reply = pb.EmbedReply()
         try:
             if self._steps is None:
@@ -75,6 +79,7 @@ class TulipService(pb_grpc.TulipServicer):
         context: grpc.aio.ServicerContext[pb.InfoRequest, pb.InfoReply],
     ) -> pb.InfoReply:
         """Model and limits."""
+        self.num_calls += 1
         if self._steps is None:
             await abort(context, faults.unavailable("loading"))
         return encode_info(self._steps.info, self._steps.limits, __version__)
