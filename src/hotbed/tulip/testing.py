@@ -152,8 +152,7 @@ class FakeEngine:
             else:
                 call.future.set_result(result)
 
-    def _run(self, call: _Call) -> StepResult:
-        batch = call.batch
+    def _take_time_or_fail(self, batch: RaggedBatch) -> None:
         if self._dead:
             raise EngineDeadError("the fake engine is dead")
         service_s = self._step_s + self._token_s * batch.num_tokens
@@ -168,6 +167,10 @@ class FakeEngine:
         for token_id, error in self.poison.items():
             if bool(np.any(batch.token_ids == token_id)):
                 raise error
+
+    def _run(self, call: _Call) -> StepResult:
+        batch = call.batch
+        self._take_time_or_fail(batch)
         rows = []
         for segment in call.segments:
             # A segment counts rows; it begins and ends with a sequence.
