@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.output import OutputSegment, OutputSpec
@@ -77,6 +79,9 @@ def engines(
     """(on the CPU, on the card) for one checkpoint."""
     require_compiled()
     make, options = MODELS[request.param]
+    kind = options.get("config", "bert")
+    if kind not in CONFIG_MAPPING_NAMES:
+        pytest.skip(f"this transformers ({transformers.__version__}) does not know {kind!r}")
     folder: Path = make(tmp_path_factory.mktemp("models") / "m", **options)
     checkpoint = load_checkpoint(str(folder))
     cpu = RoseEngine.load(checkpoint, device="cpu", num_threads=1)
@@ -178,4 +183,5 @@ def test_rows_of_chunks_equal_the_cpus(engines: tuple[RoseEngine, RoseEngine]) -
         got, expected = (e.step(batch, [segment]).wait().rows[0] for e in (card, cpu))
         full = [i for i, is_empty in enumerate(empty) if not is_empty]
         _assert_same(got[full], expected[full])
-        np.testing.assert_array_equal(got[empty], expected[empty])
+        # Zeros, or what the dense modules behind the pooling make of them.
+        np.testing.assert_allclose(got[empty], expected[empty], rtol=1e-5, atol=1e-6)
