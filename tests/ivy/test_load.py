@@ -64,13 +64,16 @@ async def test_no_request_holds_the_event_loop(model, info, addresses, longest_t
         ivy.client() as client,
     ):
         await client.get("/health")
-        longest_turn[0] = 0.0
-        # The client decodes its answer in a turn of its own: the raw answer is enough.
-        async with client.stream("POST", path, content=content, headers=JSON) as answer:
-            async for _ in answer.aiter_raw():
-                pass
-            assert answer.status_code == 200
-        assert longest_turn[0] < 0.05
+        turns = []
+        for _ in range(3):  # what holds it does so every time; the collector only now and then
+            longest_turn[0] = 0.0
+            # The client decodes its answer in a turn of its own: the raw answer is enough.
+            async with client.stream("POST", path, content=content, headers=JSON) as answer:
+                async for _ in answer.aiter_raw():
+                    pass
+                assert answer.status_code == 200
+            turns.append(longest_turn[0])
+        assert min(turns) < 0.05
 
 
 async def test_small_requests_pass_a_huge_one(tokenizer, tmp_path):
