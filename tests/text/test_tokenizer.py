@@ -317,3 +317,18 @@ def test_other_threads_run_while_a_long_text_is_tokenised(load: Load) -> None:
         sys.setswitchinterval(interval)
         thread.join()
     assert done.is_set()
+
+
+def test_measuring_says_which_texts_are_wrong_instead_of_refusing_them(bert: Tokenizer) -> None:
+    long = "fox " * 400
+    measured = bert.measure(["fox", "", " \n", "\x00", long, "dog \ud83e"])
+    assert measured.blank.tolist() == [False, True, True, True, False, False]
+    assert not measured.unknown.any()
+    assert measured.lengths[4] > bert.max_tokens
+    truncated = bert.encode(["fox", long, "dog \ud83e"], EncodeOptions(truncate=True)).batch
+    assert rows(measured.batch.select([0, 4, 5])) == rows(truncated)
+
+
+def test_measuring_finds_tokens_that_the_model_has_no_row_for(load: Load) -> None:
+    tokenizer = load(wordpiece(), vocab_size=6)
+    assert tokenizer.measure(["[SEP]", "fox"]).unknown.tolist() == [False, True]
