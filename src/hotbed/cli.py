@@ -11,13 +11,14 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from hotbed import __version__
+from hotbed.bulk.options import JobOptions
 from hotbed.core.defaults import DEFAULT_MODEL
-from hotbed.core.errors import HotbedError
+from hotbed.core.errors import HotbedError, invalid
 from hotbed.core.exit_codes import EXIT_CONFIGURATION, EXIT_FAILURE, exit_code
 from hotbed.ivy.settings import IvySettings
 from hotbed.serve.settings import IVY_FIELDS_OF_SERVE, TULIP_FIELDS_OF_SERVE, ServeSettings
@@ -97,15 +98,23 @@ def embed(
     normalize: bool | None = None,
     truncate: bool = False,
     threads: int | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
     offline: bool | None = None,
     output: Path | None = None,
+    job: Annotated[
+        JobOptions, Parameter(name="*", group=Group("For files: --out", sort_key=1))
+    ] = JobOptions(),  # noqa: B008
 ) -> int:
-    """Embed texts in this process, without a server.
+    """Embed texts, or with --out whole files, in this process.
 
-    Prints a JSON line ``{"index": 0, "embedding": [...]}`` a text, in their order.
+    Prints a JSON line ``{"index": 0, "embedding": [...]}`` a text, in their order. With --out it
+    reads Parquet, Arrow, JSONL, CSV, lines or text files, and writes Parquet with progress on
+    standard error; a job that was stopped goes on with --resume.
 
     Args:
-        texts: what to embed; without any, each line of standard input is one text.
+        texts: what to embed, or with --out files, folders and globs; without any, each line of
+            standard input is one text.
         model: folder, hub name or installed model.
         input_type: picks the model's query or document prompt, if it has one.
         prompt_name: picks a prompt of the model by name.
@@ -114,16 +123,40 @@ def embed(
         normalize: divide each row by its L2 norm; unset: as the model's files say.
         truncate: cut texts that are too long instead of refusing them.
         threads: CPU threads; unset: torch's own default.
+        device: auto (a GPU if there is one), cpu, cuda or cuda:N.
+        dtype: type of the model's compute: auto, float32 or bfloat16.
         offline: never use the network to find the model; unset: as the hub library is set.
         output: write one NumPy array [texts, dimensions] to this .npy file instead of printing.
+        job: see `JobOptions`.
     """
     import numpy as np  # noqa: PLC0415
     import orjson  # noqa: PLC0415
 
     from hotbed import Embedder  # noqa: PLC0415
 
+    if job.out is not None:
+        if output is not None:
+            raise invalid("--output is for texts; files go to the folder --out", "output")
+        if truncate:
+            raise invalid("--truncate is for texts; for files there is --too-long", "truncate")
+        return _embed_files(
+            texts,
+            job,
+            model=model,
+            device=device,
+            dtype=dtype,
+            input_type=input_type,
+            prompt_name=prompt_name,
+            dimensions=dimensions,
+            output_dtype=output_dtype,
+            normalize=normalize,
+            threads=threads,
+            offline=offline,
+        )
     inputs = list(texts) or [line.rstrip("\r\n") for line in sys.stdin]
-    with Embedder(model, num_threads=threads, offline=offline) as embedder:
+    with Embedder(
+        model, device=device, dtype=dtype, num_threads=threads, offline=offline
+    ) as embedder:
         rows = embedder.embed(
             inputs,
             input_type=input_type,
@@ -146,6 +179,19 @@ def embed(
         )
         sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()
+    return 0
+
+
+def _embed_files(inputs: Sequence[str], job: JobOptions, **model_options: Any) -> int:
+    try:
+        from hotbed.bulk.command import embed_files  # noqa: PLC0415
+        from hotbed.bulk.local import ModelOptions  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name != "pyarrow":
+            raise
+        raise invalid("--out needs pyarrow: pip install 'hotbed[bulk]'") from None
+    _log_to_stderr("warning")
+    embed_files(inputs, job, ModelOptions(**model_options))
     return 0
 
 
