@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 failed, 2 wrong options or a model that can never work.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import re
@@ -183,16 +184,69 @@ def embed(
 
 
 def _embed_files(inputs: Sequence[str], job: JobOptions, **model_options: Any) -> int:
-    try:
-        from hotbed.bulk.command import embed_files  # noqa: PLC0415
-        from hotbed.bulk.local import ModelOptions  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        if error.name != "pyarrow":
-            raise
-        raise invalid("--out needs pyarrow: pip install 'hotbed[bulk]'") from None
+    _needs_pyarrow("--out")
+    from hotbed.bulk.command import embed_files  # noqa: PLC0415
+    from hotbed.bulk.local import ModelOptions  # noqa: PLC0415
+
     _log_to_stderr("warning")
     embed_files(inputs, job, ModelOptions(**model_options))
     return 0
+
+
+@app.command
+def search(
+    folder: Path,
+    query: str,
+    /,
+    *,
+    k: Annotated[int, Parameter(name=["-k", "--k"])] = 10,
+    model: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    threads: int | None = None,
+    offline: bool | None = None,
+) -> int:
+    """Look for the rows nearest to a query in a folder that `hotbed embed --out` wrote.
+
+    Compares with every vector; meant for a look at the result, not for serving. Prints a JSON line
+    with ``score``, ``file``, ``row`` and ``columns`` a row, best first.
+
+    Args:
+        folder: what --out was.
+        query: a text.
+        k: how many rows.
+        model: where the model is now; unset: where it was for the job.
+        device: auto (a GPU if there is one), cpu, cuda or cuda:N.
+        dtype: type of the model's compute; as for the job.
+        threads: CPU threads; unset: torch's own default.
+        offline: never use the network to find the model; unset: as the hub library is set.
+    """
+    import dataclasses  # noqa: PLC0415
+
+    import orjson  # noqa: PLC0415
+
+    _needs_pyarrow("search")
+    from hotbed.bulk.search import model_of, search  # noqa: PLC0415
+
+    known = model_of(folder)
+    options = dataclasses.replace(
+        known,
+        model=model or known.model,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        offline=offline,
+    )
+    for hit in search(folder, query, k, options):
+        line = orjson.dumps(hit, default=str, option=orjson.OPT_APPEND_NEWLINE)
+        sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def _needs_pyarrow(what: str) -> None:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise invalid(f"{what} needs pyarrow: pip install 'hotbed[bulk]'")
 
 
 @app.command

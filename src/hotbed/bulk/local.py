@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from hotbed.bulk.steps import Steps
 from hotbed.checkpoint.fingerprint import fingerprint
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.errors import invalid
-from hotbed.core.output import OutputDtype, OutputSpec
+from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
 from hotbed.core.step import Engine
 from hotbed.rose.device import dtype_name, resolve_device, resolve_dtype
 from hotbed.rose.engine import RoseEngine
@@ -75,16 +76,47 @@ class LocalModel:
             vocab_size=checkpoint.config.vocab_size,
         )
         compute = dtype_name(resolve_dtype(options.dtype, resolve_device(options.device)))
+        self._fingerprint = fingerprint(checkpoint, compute)
         normalize = options.normalize
-        self.recipe: Recipe = make_recipe(
-            model=options.model,
-            model_fingerprint=fingerprint(checkpoint, compute),
+        self.recipe: Recipe = self._recipe(
+            prompt,
+            dimensions,
+            output_dtype.value,
+            checkpoint.pooling.normalize if normalize is None else normalize,
+        )
+
+    def _recipe(self, prompt: str, dimensions: int, dtype: str, normalize: bool) -> Recipe:
+        return make_recipe(
+            model=self._options.model,
+            model_fingerprint=self._fingerprint,
             tokenizer_fingerprint=self.tokenizer.fingerprint,
             prompt=prompt,
             dimensions=dimensions,
-            dtype=output_dtype.value,
-            normalize=checkpoint.pooling.normalize if normalize is None else normalize,
+            dtype=dtype,
+            normalize=normalize,
         )
+
+    def fingerprint_of(self, recipe: Recipe) -> str:
+        """The fingerprint that vectors of this model have with that recipe's other wishes."""
+        return self._recipe(
+            recipe.prompt, recipe.dimensions, recipe.dtype, recipe.normalize
+        ).fingerprint
+
+    def embed_one(self, text: str) -> NDArray[Any]:
+        """The row [row width] of one text, which is cut if it is too long; loads the model.
+
+        Raises:
+            HotbedError: INVALID_INPUT if it holds no text.
+        """
+        options = dataclasses.replace(self._encode, truncate=True)
+        batch = self.tokenizer.encode([text], options).batch
+        engine = self.load()
+        try:
+            done = engine.step(batch, (OutputSegment(0, 1, self._spec),)).wait()
+        finally:
+            engine.close()
+        row: NDArray[Any] = done.rows[0][0]
+        return row
 
     def load(self) -> RoseEngine:
         """The engine; takes as long as the weights take."""

@@ -18,7 +18,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         prompt: put before every text.
         dimensions: of a vector.
         dtype: of the numbers, as `OutputDtype` names it.
-        normalize: whether the vectors are L2-normalised; None: an endpoint decided it.
+        normalize: whether the vectors are L2-normalised.
         fingerprint: short hash over model, tokenizer, prompt, dimensions, dtype and normalisation;
             the same that `hotbed serve` sends with its answers.
     """
@@ -27,7 +27,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     dimensions: int
     dtype: str
-    normalize: bool | None
+    normalize: bool
     fingerprint: str
 
 
