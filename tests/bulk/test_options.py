@@ -17,6 +17,9 @@ from tests.test_cli import run
         ({"rows_per_part": 0}, "--rows-per-part must be at least 1"),
         ({"shard": "3"}, "--shard must be i/n"),
         ({"shard": "4/4"}, "i goes from 0 to n - 1 = 3"),
+        ({"concurrency": 0}, "--concurrency must be at least 1"),
+        ({"endpoint": "http://x", "too_long": "chunk"}, "do not go with --endpoint"),
+        ({"endpoint": "http://x", "dedupe": True}, "do not go with --endpoint"),
         ({"keep": ("embedding",)}, "--keep and --vector-column"),
     ],
 )

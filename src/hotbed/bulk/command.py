@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from hotbed.bulk.backend import Backend
+from hotbed.bulk.endpoint import EndpointBackend
 from hotbed.bulk.job import run_job
 from hotbed.bulk.local import LocalModel, ModelOptions
 from hotbed.bulk.options import JobOptions
 from hotbed.bulk.sources import STDIN
+from hotbed.core.errors import invalid
 
 
 def embed_files(
@@ -31,6 +33,11 @@ def embed_files(
     Raises:
         HotbedError: naming the option, input or row at fault.
     """
+    stream = output or sys.stderr
+    given = list(inputs) or [STDIN]
+    if options.endpoint is not None:
+        _through_endpoint(options.endpoint, given, options, model_options, stream)
+        return
     model = LocalModel(model_options)
 
     def load(step_tokens: int) -> tuple[Backend, int]:
@@ -38,4 +45,28 @@ def embed_files(
         step_tokens = step_tokens or engine.default_step_tokens
         return model.backend(engine, step_tokens), step_tokens
 
-    run_job(list(inputs) or [STDIN], options, model.recipe, load, output=output or sys.stderr)
+    run_job(given, options, model.recipe, load, output=stream)
+
+
+def _through_endpoint(
+    url: str,
+    inputs: Sequence[str],
+    options: JobOptions,
+    model_options: ModelOptions,
+    stream: TextIO,
+) -> None:
+    defaults = ModelOptions(model=model_options.model)
+    for name in ("device", "dtype", "output_dtype", "threads", "offline"):
+        if getattr(model_options, name) != getattr(defaults, name):
+            option = name.replace("_", "-")
+            raise invalid(f"--{option} does not go with --endpoint, which gives float32", name)
+    fields = ("model", "input_type", "prompt_name", "dimensions", "normalize")
+    backend = EndpointBackend(
+        url,
+        {name: getattr(model_options, name) for name in fields},
+        concurrency=options.concurrency,
+    )
+    try:
+        run_job(inputs, options, backend.recipe, lambda _: (backend, 0), output=stream)
+    finally:
+        backend.close()

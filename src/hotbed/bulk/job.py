@@ -163,6 +163,7 @@ def _settings(options: JobOptions, step_tokens: int) -> Settings:
         dedupe=options.dedupe,
         rows_per_part=options.rows_per_part,
         step_tokens=step_tokens,
+        endpoint=options.endpoint is not None,
     )
 
 

@@ -31,6 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     dedupe: bool
     rows_per_part: int
     step_tokens: int
+    endpoint: bool = False
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,6 +31,8 @@ class JobOptions:
         resume: go on with the job that was begun in --out.
         dedupe: compute texts that occur several times in a part only once.
         rows_per_part: input rows of an output file; the unit of resuming and of sharding.
+        endpoint: base URL of a running Hotbed that computes instead of this process.
+        concurrency: requests to the endpoint at a time.
     """
 
     out: Path | None = None
@@ -44,10 +46,16 @@ class JobOptions:
     resume: bool = False
     dedupe: bool = False
     rows_per_part: int = ROWS_PER_PART
+    endpoint: str | None = None
+    concurrency: int = 8
 
     def __post_init__(self) -> None:
         if self.rows_per_part < 1:
             raise ValueError(f"--rows-per-part must be at least 1, got {self.rows_per_part}")
+        if self.concurrency < 1:
+            raise ValueError(f"--concurrency must be at least 1, got {self.concurrency}")
+        if self.endpoint is not None and (self.too_long == "chunk" or self.dedupe):
+            raise ValueError("--too-long chunk and --dedupe do not go with --endpoint")
         if self.vector_column in self.keep:
             raise ValueError(f"--keep and --vector-column both name {self.vector_column!r}")
         self.share  # noqa: B018  # refuses what it cannot read
