@@ -1,7 +1,8 @@
 """All suites for a CPU, one after another: `python -m bench [--out FILE]`; some ten minutes.
 
-Quality on your own data is `python -m bench.quality`. The GPU engine: `python -m bench.engine`,
-whether its host keeps ahead `python -m bench.overlap`, random batches `python -m bench.soak`.
+Quality on your own data is `python -m bench.quality`, bulk jobs `python -m bench.bulk`. The GPU
+engine: `python -m bench.engine`, whether its host keeps ahead `python -m bench.overlap`, random
+batches `python -m bench.soak`.
 """
 
 from __future__ import annotations
