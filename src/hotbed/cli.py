@@ -244,6 +244,31 @@ def search(
     return 0
 
 
+@app.command
+def push(
+    folder: Path,
+    /,
+    *,
+    to: Literal["qdrant"],
+    url: str,
+    table: str = "vectors",
+) -> int:
+    """Copy what `hotbed embed --out` wrote into a vector store; again, it is there once.
+
+    Args:
+        folder: what --out was; the job must be finished.
+        to: which store.
+        url: where it is: a folder, or a URI that its client takes.
+        table: name of the table or collection; made if it is not there.
+    """
+    _needs_pyarrow("push")
+    from hotbed.bulk.push import push as push_rows  # noqa: PLC0415
+
+    pushed, there = push_rows(folder, to, url, table)
+    sys.stderr.write(f"{pushed:,} rows pushed; {table} has {there:,} rows\n")
+    return 0
+
+
 def _needs_pyarrow(what: str) -> None:
     if importlib.util.find_spec("pyarrow") is None:
         raise invalid(f"{what} needs pyarrow: pip install 'hotbed[bulk]'")

@@ -53,7 +53,7 @@ def search(folder: Path, query: str, k: int, options: ModelOptions) -> list[Hit]
     """
     if k < 1:
         raise invalid(f"k must be at least 1, got {k}", "k")
-    manifests = _manifests(folder)
+    manifests = manifests_of(folder)
     recipe = manifests[0].recipe
     model = LocalModel(options)
     if model.fingerprint_of(recipe) != recipe.fingerprint:
@@ -90,7 +90,7 @@ def model_of(folder: Path) -> ModelOptions:
     Raises:
         HotbedError: INVALID_INPUT if there are no vectors.
     """
-    recipe = _manifests(folder)[0].recipe
+    recipe = manifests_of(folder)[0].recipe
     return ModelOptions(
         model=recipe.model,
         input_type="query",
@@ -100,7 +100,12 @@ def model_of(folder: Path) -> ModelOptions:
     )
 
 
-def _manifests(folder: Path) -> list[Manifest]:
+def manifests_of(folder: Path) -> list[Manifest]:
+    """Of all shares that have a finished part.
+
+    Raises:
+        HotbedError: INVALID_INPUT if there is none, or their recipes differ.
+    """
     found = [load_manifest(path) for path in sorted(folder.glob("_manifest*.json"))]
     manifests = [manifest for manifest in found if manifest is not None and manifest.parts]
     if not manifests:
