@@ -5,19 +5,21 @@ Exit codes: 0 done, 1 failed, 2 wrong options or a model that can never work.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from hotbed import __version__
+from hotbed.bulk.options import JobOptions
 from hotbed.core.defaults import DEFAULT_MODEL
-from hotbed.core.errors import HotbedError
+from hotbed.core.errors import HotbedError, invalid
 from hotbed.core.exit_codes import EXIT_CONFIGURATION, EXIT_FAILURE, exit_code
 from hotbed.ivy.settings import IvySettings
 from hotbed.serve.settings import IVY_FIELDS_OF_SERVE, TULIP_FIELDS_OF_SERVE, ServeSettings
@@ -97,15 +99,23 @@ def embed(
     normalize: bool | None = None,
     truncate: bool = False,
     threads: int | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
     offline: bool | None = None,
     output: Path | None = None,
+    job: Annotated[
+        JobOptions, Parameter(name="*", group=Group("For files: --out", sort_key=1))
+    ] = JobOptions(),  # noqa: B008
 ) -> int:
-    """Embed texts in this process, without a server.
+    """Embed texts, or with --out whole files, in this process.
 
-    Prints a JSON line ``{"index": 0, "embedding": [...]}`` a text, in their order.
+    Prints a JSON line ``{"index": 0, "embedding": [...]}`` a text, in their order. With --out it
+    reads Parquet, Arrow, JSONL, CSV, lines or text files, and writes Parquet with progress on
+    standard error; a job that was stopped goes on with --resume.
 
     Args:
-        texts: what to embed; without any, each line of standard input is one text.
+        texts: what to embed, or with --out files, folders and globs; without any, each line of
+            standard input is one text.
         model: folder, hub name or installed model.
         input_type: picks the model's query or document prompt, if it has one.
         prompt_name: picks a prompt of the model by name.
@@ -114,16 +124,40 @@ def embed(
         normalize: divide each row by its L2 norm; unset: as the model's files say.
         truncate: cut texts that are too long instead of refusing them.
         threads: CPU threads; unset: torch's own default.
+        device: auto (a GPU if there is one), cpu, cuda or cuda:N.
+        dtype: type of the model's compute: auto, float32 or bfloat16.
         offline: never use the network to find the model; unset: as the hub library is set.
         output: write one NumPy array [texts, dimensions] to this .npy file instead of printing.
+        job: see `JobOptions`.
     """
     import numpy as np  # noqa: PLC0415
     import orjson  # noqa: PLC0415
 
     from hotbed import Embedder  # noqa: PLC0415
 
+    if job.out is not None:
+        if output is not None:
+            raise invalid("--output is for texts; files go to the folder --out", "output")
+        if truncate:
+            raise invalid("--truncate is for texts; for files there is --too-long", "truncate")
+        return _embed_files(
+            texts,
+            job,
+            model=model,
+            device=device,
+            dtype=dtype,
+            input_type=input_type,
+            prompt_name=prompt_name,
+            dimensions=dimensions,
+            output_dtype=output_dtype,
+            normalize=normalize,
+            threads=threads,
+            offline=offline,
+        )
     inputs = list(texts) or [line.rstrip("\r\n") for line in sys.stdin]
-    with Embedder(model, num_threads=threads, offline=offline) as embedder:
+    with Embedder(
+        model, device=device, dtype=dtype, num_threads=threads, offline=offline
+    ) as embedder:
         rows = embedder.embed(
             inputs,
             input_type=input_type,
@@ -147,6 +181,97 @@ def embed(
         sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()
     return 0
+
+
+def _embed_files(inputs: Sequence[str], job: JobOptions, **model_options: Any) -> int:
+    _needs_pyarrow("--out")
+    from hotbed.bulk.command import embed_files  # noqa: PLC0415
+    from hotbed.bulk.local import ModelOptions  # noqa: PLC0415
+
+    _log_to_stderr("warning")
+    embed_files(inputs, job, ModelOptions(**model_options))
+    return 0
+
+
+@app.command
+def search(
+    folder: Path,
+    query: str,
+    /,
+    *,
+    k: Annotated[int, Parameter(name=["-k", "--k"])] = 10,
+    model: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    threads: int | None = None,
+    offline: bool | None = None,
+) -> int:
+    """Look for the rows nearest to a query in a folder that `hotbed embed --out` wrote.
+
+    Compares with every vector; meant for a look at the result, not for serving. Prints a JSON line
+    with ``score``, ``file``, ``row`` and ``columns`` a row, best first.
+
+    Args:
+        folder: what --out was.
+        query: a text.
+        k: how many rows.
+        model: where the model is now; unset: where it was for the job.
+        device: auto (a GPU if there is one), cpu, cuda or cuda:N.
+        dtype: type of the model's compute; as for the job.
+        threads: CPU threads; unset: torch's own default.
+        offline: never use the network to find the model; unset: as the hub library is set.
+    """
+    import dataclasses  # noqa: PLC0415
+
+    import orjson  # noqa: PLC0415
+
+    _needs_pyarrow("search")
+    from hotbed.bulk.search import model_of, search  # noqa: PLC0415
+
+    known = model_of(folder)
+    options = dataclasses.replace(
+        known,
+        model=model or known.model,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        offline=offline,
+    )
+    for hit in search(folder, query, k, options):
+        line = orjson.dumps(hit, default=str, option=orjson.OPT_APPEND_NEWLINE)
+        sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+@app.command
+def push(
+    folder: Path,
+    /,
+    *,
+    to: Literal["qdrant"],
+    url: str,
+    table: str = "vectors",
+) -> int:
+    """Copy what `hotbed embed --out` wrote into a vector store; again, it is there once.
+
+    Args:
+        folder: what --out was; the job must be finished.
+        to: which store.
+        url: where it is: a folder, or a URI that its client takes.
+        table: name of the table or collection; made if it is not there.
+    """
+    _needs_pyarrow("push")
+    from hotbed.bulk.push import push as push_rows  # noqa: PLC0415
+
+    pushed, there = push_rows(folder, to, url, table)
+    sys.stderr.write(f"{pushed:,} rows pushed; {table} has {there:,} rows\n")
+    return 0
+
+
+def _needs_pyarrow(what: str) -> None:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise invalid(f"{what} needs pyarrow: pip install 'hotbed[bulk]'")
 
 
 @app.command

@@ -61,7 +61,7 @@ ARROWS: dict[str, set[str]] = {
 }
 # What these may import while they are themselves imported.
 EAGER: dict[str, set[str]] = {
-    "cli": {"ivy.settings", "tulip.settings", "serve.settings"},
+    "cli": {"ivy.settings", "tulip.settings", "serve.settings", "bulk.options"},
     "": set(),
 }
 # Importer -> libraries it never imports, also not inside functions.

@@ -334,3 +334,13 @@ def test_ids_decode_to_the_text_they_came_from(bpe: Tokenizer) -> None:
     assert bpe.decode(ids, skip_special_tokens=True) == ["the cat", "naïve 😀"]
     with pytest.raises(HotbedError, match=r"input\[0\]\[0\] is -1"):
         bpe.decode([[-1]])
+
+
+def test_measuring_says_which_texts_are_wrong_instead_of_refusing_them(bert: Tokenizer) -> None:
+    long = "fox " * 400
+    measured = bert.measure(["fox", "", " \n", "\x00", long, "dog \ud83e"])
+    assert measured.blank.tolist() == [False, True, True, True, False, False]
+    assert not measured.unknown.any()
+    assert measured.lengths[4] > bert.max_tokens
+    truncated = bert.encode(["fox", long, "dog \ud83e"], EncodeOptions(truncate=True)).batch
+    assert rows(measured.batch.select([0, 4, 5])) == rows(truncated)

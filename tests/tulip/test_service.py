@@ -111,7 +111,7 @@ async def test_a_deadline_reaches_the_queue(tulip: Running) -> None:
     await tulip.begun(1)
     error = await error_of(tulip.embed([[2]], timeout=0.05))
     assert error.code is ErrorCode.DEADLINE_EXCEEDED
-    # The client's clock rang; the server's rings at the same time, on a busy machine a little later.
+    # The client's clock rang; on a busy machine the server's rings a little later.
     await asyncio.sleep(0.5)
     tulip.engine.release()
     await running

@@ -55,6 +55,14 @@ class HuggingFaceBackend:
         # The library gives ids as Python lists only; one at a time bounds their memory.
         return RaggedBatch.from_sequences(encoding.ids for encoding in encodings)
 
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """(first character, last + 1) of each token of a text, without special tokens."""
+        with panic_as_error():
+            found: list[tuple[int, int]] = self._tokenizer.encode(
+                text, add_special_tokens=False
+            ).offsets
+        return found
+
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int], list[int | None]]:
         """(ids, token types, the text each token is of: 0, 1, or None for the template's)."""
         with panic_as_error():

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hotbed.core.errors import invalid
-from hotbed.core.ragged import RaggedBatch
+from hotbed.core.ragged import Int32Array, RaggedBatch
 from hotbed.text.truncation import TruncationSide
 
 
@@ -63,3 +66,20 @@ class Encoded:
 
     batch: RaggedBatch
     num_truncated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Every text tokenised, also those that `Tokenizer.encode` would refuse.
+
+    Attributes:
+        batch: S sequences, each cut to the limit.
+        lengths: int32 [S], before the cut.
+        blank: bool [S]; True where a text gave no token of its own.
+        unknown: bool [S]; True where it holds a token that the model has no row for.
+    """
+
+    batch: RaggedBatch
+    lengths: Int32Array
+    blank: NDArray[np.bool_]
+    unknown: NDArray[np.bool_]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -77,11 +77,15 @@ def refuse_blank(batch: RaggedBatch, lengths: Int32Array, blank: Int32Array) -> 
     Raises:
         HotbedError: INVALID_INPUT with ``input[i]``, the same as for white space.
     """
-    if lengths.min() > len(blank):
-        return
+    for i in blank_indexes(batch, lengths, blank):
+        raise blank_error(input_name(i))
+
+
+def blank_indexes(batch: RaggedBatch, lengths: Int32Array, blank: Int32Array) -> Iterator[int]:
+    """Indexes of the sequences that `refuse_blank` refuses, in order."""
     for i in np.flatnonzero((lengths == len(blank)) | (lengths == 0)).tolist():
         if lengths[i] == 0 or np.array_equal(batch.sequence(i), blank):
-            raise blank_error(input_name(i))
+            yield i
 
 
 def blank_error(name: str) -> HotbedError:

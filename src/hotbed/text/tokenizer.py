@@ -30,9 +30,10 @@ from hotbed.text.backend import Backend, BackendName, HuggingFaceBackend, Token
 from hotbed.text.cost import measure_cost
 from hotbed.text.end_token import append_end_token
 from hotbed.text.fast import choose_backend
-from hotbed.text.options import DEFAULT_OPTIONS, Encoded, EncodeOptions
+from hotbed.text.options import DEFAULT_OPTIONS, Encoded, EncodeOptions, Measured
 from hotbed.text.template import Template, find_template
 from hotbed.text.texts import (
+    blank_indexes,
     check_length,
     checked_texts,
     input_name,
@@ -254,6 +255,28 @@ class Tokenizer:
         """
         ragged_from_arrays(arrays, vocab_size=self._vocab_size)
         return self._reference.decode(arrays, skip_special_tokens=skip_special_tokens)
+
+    def measure(self, texts: Sequence[str], options: EncodeOptions = DEFAULT_OPTIONS) -> Measured:
+        """Tokenise at least one text and say what is wrong with which, instead of refusing them.
+
+        For work where one bad text must not stop the others. Texts may be empty; `options.truncate`
+        has no effect, and `max_chars` is for the caller to mind.
+        """
+        template = self._template if options.add_special_tokens else Template()
+        max_tokens = options.limit(
+            max_tokens=self._max_tokens, num_special_tokens=template.num_special_tokens
+        )
+        batch, blank_ids = self._tokenize([without_surrogates(t) for t in texts], options, template)
+        lengths = batch.lengths
+        blank, unknown = np.zeros((2, len(texts)), dtype=np.bool_)
+        blank[list(blank_indexes(batch, lengths, blank_ids))] = True
+        blank[[not text or text.isspace() for text in texts]] = True
+        at = np.flatnonzero(batch.token_ids >= self._vocab_size)
+        unknown[np.searchsorted(batch.cu_seqlens, at, side="right") - 1] = True
+        cut, _ = truncate(
+            batch, max_tokens=max_tokens, side=options.truncation_side, template=template
+        )
+        return Measured(cut, lengths, blank, unknown)
 
     def encode_bare(self, texts: list[str]) -> RaggedBatch:
         """Ids of texts that were checked already, without special tokens around them."""
