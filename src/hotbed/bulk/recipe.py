@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import msgspec
+
+from hotbed.core.fingerprint import answer_fingerprint
 
 METADATA_KEY = b"hotbed.recipe"
 """Under which each Parquet file keeps its recipe, as JSON."""
@@ -42,12 +42,13 @@ def make_recipe(
     normalize: bool,
 ) -> Recipe:
     """The recipe with its fingerprint."""
-    parts = (model_fingerprint, tokenizer_fingerprint, prompt, dimensions, dtype, normalize)
     return Recipe(
         model=model,
         prompt=prompt,
         dimensions=dimensions,
         dtype=dtype,
         normalize=normalize,
-        fingerprint=hashlib.sha256(repr(parts).encode()).hexdigest()[:16],
+        fingerprint=answer_fingerprint(
+            model_fingerprint, tokenizer_fingerprint, prompt, dimensions, dtype, normalize
+        ),
     )

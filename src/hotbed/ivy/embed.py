@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import time
 
 from hotbed.checkpoint.records import Prompts
 from hotbed.core.errors import HotbedError, invalid
+from hotbed.core.fingerprint import answer_fingerprint
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.indexes import name_fields
@@ -79,7 +78,7 @@ class EmbedPipeline:
         return EmbedResult(
             rows=computed.rows,
             num_tokens=batch.num_tokens,
-            fingerprint=_answer_fingerprint(
+            fingerprint=answer_fingerprint(
                 computed.fingerprint,
                 self._tokenizer_fingerprint,
                 prompt,
@@ -140,9 +139,3 @@ def _check_dimensions(spec: OutputSpec, native: int) -> None:
             f"dimensions is {spec.dimensions or native}; for binary rows it must divide by 8.",
             "dimensions",
         )
-
-
-@functools.lru_cache(maxsize=256)
-def _answer_fingerprint(*parts: str | int | bool) -> str:
-    """Short hash over what the rows depend on besides the inputs."""
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

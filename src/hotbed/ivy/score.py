@@ -6,18 +6,16 @@ Every dialect of reranking and classification becomes a `ScoreRequest`; what it 
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hotbed.core.errors import HotbedError, invalid
+from hotbed.core.fingerprint import answer_fingerprint
 from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
@@ -160,7 +158,7 @@ class ScorePipeline:
             scores=np.concatenate(computed.rows),
             labels=info.labels,
             num_tokens=batch.num_tokens,
-            fingerprint=_answer_fingerprint(
+            fingerprint=answer_fingerprint(
                 computed.fingerprint,
                 *self._tokenize.fingerprint_parts,
                 request.options.instruction,
@@ -182,8 +180,3 @@ def _in_dialect(error: HotbedError, document: str) -> HotbedError:
         param=None if error.param is None else _SEQUENCE.sub(name, error.param),
         retry_after_s=error.retry_after_s,
     )
-
-
-@functools.lru_cache(maxsize=256)
-def _answer_fingerprint(*parts: Any) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
