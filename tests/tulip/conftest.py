@@ -65,8 +65,8 @@ class Running:
         reply = await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=WAIT_S)
         return reply.status
 
-    def open_stream(self) -> ClientStream:
-        return ClientStream(self.stub.Stream(timeout=WAIT_S))
+    def open_stream(self, timeout: float = WAIT_S) -> ClientStream:
+        return ClientStream(self.stub.Stream(timeout=timeout))
 
 
 class ClientStream:
