@@ -35,8 +35,6 @@ class DeviceThread:
         self._loop = asyncio.get_running_loop()
         self._steps: queue.SimpleQueue[tuple[Step, OnEnqueued] | None] = queue.SimpleQueue()
         self._loaded: asyncio.Future[Engine] = self._loop.create_future()
-        # Whoever stopped waiting for it does not hear of a failure: no fault of theirs.
-        self._loaded.add_done_callback(lambda loaded: loaded.cancelled() or loaded.exception())
         self._ended = asyncio.Event()
         # A daemon, because a device that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="tulip-device", daemon=True)
@@ -119,5 +117,8 @@ def _settle(future: asyncio.Future[Engine], outcome: Engine | BaseException) -> 
         return
     if isinstance(outcome, BaseException):
         future.set_exception(outcome)
+        # Whoever stopped waiting for it does not hear of a failure: no fault of theirs. Asked for
+        # here and not in a callback, for which a loop that ends has no turn left.
+        future.exception()
     else:
         future.set_result(outcome)
