@@ -276,7 +276,7 @@ async def test_a_reply_above_grpcs_own_default_limit_arrives(start_tulip: StartT
 async def test_a_client_that_does_not_read_is_not_read_from_either(
     start_tulip: StartTulip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tulip = await start_tulip(max_queue_tokens=10_000_000, max_stream_items=10_000)
+    tulip = await start_tulip(max_queue_tokens=10_000_000, max_stream_items=1_000_000)
     monkeypatch.setattr(stream_module, "MAX_UNSENT_BYTES", 100_000)
     stream = tulip.open_stream(timeout=100)
     num_sent, enough = 0, asyncio.Event()
@@ -288,6 +288,7 @@ async def test_a_client_that_does_not_read_is_not_read_from_either(
             # side, and many are taken before the first has rows to send.
             await stream.send({num_sent: [[1]] * 60})
             num_sent += 1
+            await asyncio.sleep(0.001)  # about as fast as they are computed
 
     flooding = asyncio.ensure_future(flood())
     other = tulip.open_stream(timeout=100)
