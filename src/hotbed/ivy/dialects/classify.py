@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hotbed.core.errors import invalid
 from hotbed.ivy.answers import finish
 from hotbed.ivy.body import BodyReader
+from hotbed.ivy.dialects.handlers import Handlers
 from hotbed.ivy.dialects.shared import (
     Direction,
     ModelName,
@@ -32,11 +33,8 @@ from hotbed.ivy.dialects.shared import (
 from hotbed.ivy.dialects.tei import TeiError, side_of, tei_error_reply
 from hotbed.ivy.dialects.vllm import TRUNCATION_NAMES, truncation
 from hotbed.ivy.http import Reply
-from hotbed.ivy.metrics import Metrics
-from hotbed.ivy.registry import Registry
 from hotbed.ivy.routes import Route
 from hotbed.ivy.score import ScoreRequest
-from hotbed.ivy.settings import IvySettings
 from hotbed.ivy.work import Call
 from hotbed.text.pairs import PairFields, PairOptions
 
@@ -118,13 +116,8 @@ _read_classify = BodyReader(ClassifyBody)
 _read_predict = BodyReader(PredictBody)
 
 
-class ClassifyRoutes:
+class ClassifyRoutes(Handlers):
     """The routes' handlers."""
-
-    def __init__(self, models: Registry, settings: IvySettings, metrics: Metrics) -> None:
-        self._models = models
-        self._settings = settings
-        self._metrics = metrics
 
     def routes(self) -> list[Route]:
         return [

@@ -18,15 +18,13 @@ from hotbed.core.output import OutputDtype, OutputSpec
 from hotbed.ivy.answers import finish
 from hotbed.ivy.body import BodyReader
 from hotbed.ivy.bounded import map_bounded
+from hotbed.ivy.dialects.handlers import Handlers
 from hotbed.ivy.encode import ROW_DTYPES, Encoding, encode_rows
 from hotbed.ivy.errors import HttpError, failure
 from hotbed.ivy.http import Reply
 from hotbed.ivy.inputs import check_count
-from hotbed.ivy.metrics import Metrics
-from hotbed.ivy.registry import Registry
 from hotbed.ivy.request import EmbedRequest, EmbedResult
 from hotbed.ivy.routes import Route
-from hotbed.ivy.settings import IvySettings
 from hotbed.ivy.work import Call
 from hotbed.text.prompts import InputType
 
@@ -113,13 +111,8 @@ class CohereError(msgspec.Struct, kw_only=True):
 _read = BodyReader(CohereEmbedBody)
 
 
-class CohereRoutes:
+class CohereRoutes(Handlers):
     """The routes' handlers."""
-
-    def __init__(self, models: Registry, settings: IvySettings, metrics: Metrics) -> None:
-        self._models = models
-        self._settings = settings
-        self._metrics = metrics
 
     def routes(self) -> list[Route]:
         return [

@@ -22,14 +22,12 @@ from hotbed.core.output import OutputSpec
 from hotbed.ivy.answers import finish
 from hotbed.ivy.body import BodyReader
 from hotbed.ivy.dialects import jina, perplexity, vllm
+from hotbed.ivy.dialects.handlers import Handlers
 from hotbed.ivy.encode import ROW_DTYPES, Encoding, encode_rows
 from hotbed.ivy.http import Reply
 from hotbed.ivy.inputs import INPUT_FORMS, Inputs, read_inputs
-from hotbed.ivy.metrics import Metrics
-from hotbed.ivy.registry import Registry
 from hotbed.ivy.request import EmbedRequest
 from hotbed.ivy.routes import Route
-from hotbed.ivy.settings import IvySettings
 from hotbed.ivy.work import Call
 from hotbed.text.prompts import InputType
 
@@ -158,13 +156,8 @@ _NO_NAMES: Mapping[str, str] = {}
 _read = BodyReader(EmbeddingsBody, EXPECTED)
 
 
-class EmbeddingsRoute:
+class EmbeddingsRoute(Handlers):
     """The route's handler."""
-
-    def __init__(self, models: Registry, settings: IvySettings, metrics: Metrics) -> None:
-        self._models = models
-        self._settings = settings
-        self._metrics = metrics
 
     def routes(self) -> list[Route]:
         return [

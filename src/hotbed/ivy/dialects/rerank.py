@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from hotbed.core.errors import invalid
 from hotbed.ivy.answers import finish
 from hotbed.ivy.body import BodyReader
+from hotbed.ivy.dialects.handlers import Handlers
 from hotbed.ivy.dialects.shared import (
     Direction,
     Instruction,
@@ -36,8 +37,6 @@ from hotbed.ivy.dialects.shared import (
 )
 from hotbed.ivy.dialects.vllm import TRUNCATION_NAMES, truncation
 from hotbed.ivy.http import Reply
-from hotbed.ivy.metrics import Metrics
-from hotbed.ivy.registry import Registry
 from hotbed.ivy.routes import Route
 from hotbed.ivy.score import ScoreRequest, ScoreResult
 from hotbed.ivy.settings import IvySettings
@@ -126,13 +125,8 @@ class TeiRank(msgspec.Struct, kw_only=True, omit_defaults=True):
 _read = BodyReader(RerankBody)
 
 
-class RerankRoute:
+class RerankRoute(Handlers):
     """The route's handler."""
-
-    def __init__(self, models: Registry, settings: IvySettings, metrics: Metrics) -> None:
-        self._models = models
-        self._settings = settings
-        self._metrics = metrics
 
     def routes(self) -> list[Route]:
         return [

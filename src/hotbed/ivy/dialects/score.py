@@ -12,6 +12,7 @@ import orjson
 from hotbed.core.errors import invalid
 from hotbed.ivy.answers import finish
 from hotbed.ivy.body import BodyReader
+from hotbed.ivy.dialects.handlers import Handlers
 from hotbed.ivy.dialects.shared import (
     Instruction,
     ModelName,
@@ -29,8 +30,6 @@ from hotbed.ivy.dialects.shared import (
 )
 from hotbed.ivy.dialects.vllm import TRUNCATION_NAMES, truncation
 from hotbed.ivy.http import Reply
-from hotbed.ivy.metrics import Metrics
-from hotbed.ivy.registry import Registry
 from hotbed.ivy.routes import Route
 from hotbed.ivy.score import ScoreRequest
 from hotbed.ivy.settings import IvySettings
@@ -92,13 +91,8 @@ class ScoreAnswer(msgspec.Struct, kw_only=True):
 _read = BodyReader(ScoreBody)
 
 
-class ScoreRoute:
+class ScoreRoute(Handlers):
     """The route's handler."""
-
-    def __init__(self, models: Registry, settings: IvySettings, metrics: Metrics) -> None:
-        self._models = models
-        self._settings = settings
-        self._metrics = metrics
 
     def routes(self) -> list[Route]:
         return [

@@ -17,16 +17,14 @@ from hotbed.core.errors import HotbedError, invalid
 from hotbed.core.output import OutputSpec
 from hotbed.ivy.answers import finish
 from hotbed.ivy.body import BodyReader
+from hotbed.ivy.dialects.handlers import Handlers
 from hotbed.ivy.encode import number_rows
 from hotbed.ivy.errors import HttpError, failure
 from hotbed.ivy.http import JSON_TYPE, Reply
 from hotbed.ivy.indexes import name_fields
 from hotbed.ivy.inputs import INPUT_FORMS, Inputs, check_count, read_inputs
-from hotbed.ivy.metrics import Metrics
-from hotbed.ivy.registry import Registry
 from hotbed.ivy.request import EmbedRequest
 from hotbed.ivy.routes import Route
-from hotbed.ivy.settings import IvySettings
 from hotbed.ivy.work import Call
 
 Direction = Literal["Left", "Right", "left", "right"]
@@ -130,13 +128,8 @@ _read_similarity = BodyReader(TeiSimilarityBody)
 _read_decode = BodyReader(TeiDecodeBody)
 
 
-class TeiRoutes:
+class TeiRoutes(Handlers):
     """The routes' handlers."""
-
-    def __init__(self, models: Registry, settings: IvySettings, metrics: Metrics) -> None:
-        self._models = models
-        self._settings = settings
-        self._metrics = metrics
 
     def routes(self) -> list[Route]:
         return [

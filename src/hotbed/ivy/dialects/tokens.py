@@ -13,13 +13,12 @@ import orjson
 
 from hotbed.core.errors import HotbedError, invalid
 from hotbed.ivy.body import BodyReader
+from hotbed.ivy.dialects.handlers import Handlers
 from hotbed.ivy.http import JSON_TYPE, Reply
 from hotbed.ivy.indexes import name_fields
 from hotbed.ivy.inputs import check_count
-from hotbed.ivy.metrics import Metrics
-from hotbed.ivy.registry import ModelService, Registry
+from hotbed.ivy.registry import ModelService
 from hotbed.ivy.routes import Route
-from hotbed.ivy.settings import IvySettings
 from hotbed.ivy.work import Call
 from hotbed.text.prompts import resolve_prompt
 
@@ -83,13 +82,8 @@ _read = BodyReader(TokenizeBody)
 _read_detokenize = BodyReader(DetokenizeBody)
 
 
-class TokenRoutes:
+class TokenRoutes(Handlers):
     """The routes' handlers."""
-
-    def __init__(self, models: Registry, settings: IvySettings, metrics: Metrics) -> None:
-        self._models = models
-        self._settings = settings
-        self._metrics = metrics
 
     def routes(self) -> list[Route]:
         return [

@@ -17,14 +17,12 @@ from hotbed.core.errors import invalid
 from hotbed.core.output import OutputSpec
 from hotbed.ivy.answers import finish
 from hotbed.ivy.body import BodyReader
+from hotbed.ivy.dialects.handlers import Handlers
 from hotbed.ivy.encode import ROW_DTYPES, encode_rows
 from hotbed.ivy.http import Reply
 from hotbed.ivy.inputs import INPUT_FORMS, Inputs, read_inputs
-from hotbed.ivy.metrics import Metrics
-from hotbed.ivy.registry import Registry
 from hotbed.ivy.request import EmbedRequest
 from hotbed.ivy.routes import Route
-from hotbed.ivy.settings import IvySettings
 from hotbed.ivy.work import Call
 
 
@@ -95,13 +93,8 @@ class PoolingAnswer(msgspec.Struct, kw_only=True):
 _read = BodyReader(PoolingBody, {"input": f"must be {INPUT_FORMS}"})
 
 
-class VllmRoutes:
+class VllmRoutes(Handlers):
     """The route's handler."""
-
-    def __init__(self, models: Registry, settings: IvySettings, metrics: Metrics) -> None:
-        self._models = models
-        self._settings = settings
-        self._metrics = metrics
 
     def routes(self) -> list[Route]:
         return [
