@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Launchers of small_gemm.cu: linear layers of steps of few tokens, with their norms fused in.
 
-Legend: T tokens (64 to MAX_TOKENS, a multiple of 16), D width of the residual stream, N outputs,
+Legend: T tokens (up to MAX_TOKENS, a multiple of 16), D width of the residual stream, N outputs,
 K inputs, F mlp dim, H head dim.
 
 Bytes moved: the weights once, 2 N K; the step's own rows stay in the L2 cache.
@@ -10,7 +10,6 @@ Bytes moved: the weights once, 2 N K; the step's own rows stay in the L2 cache.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,8 +118,8 @@ class Tiling:
     """
 
     split: int
-    token_split: int = 1
-    stages: int = 4
+    token_split: int
+    stages: int
 
 
 def tiling_of(epilogue: str, tiles: int, k: int, num_tokens: int) -> Tiling:
@@ -155,28 +154,18 @@ class SmallGemm:
     Args:
         weight: BF16 [N, K], rows q, k, v or gate before up.
         epilogue: ``qkv``, ``swiglu``, ``residual``, ``project``, ``gelu`` or ``postnorm``.
-        tiling: for T tokens, or None for the measured one.
     """
 
-    def __init__(
-        self, weight: Tensor, epilogue: str, *, tiling: Callable[[int], Tiling] | None = None
-    ) -> None:
+    def __init__(self, weight: Tensor, epilogue: str) -> None:
         self.weight, self.epilogue = weight, epilogue
         n, self._k = weight.shape
         self._features = _FEATURES[epilogue]
         self.tiles = n // self._features
-        self._tiling = tiling
         self._weight_map = tile_map(weight, rows=64)
-
-    def tiling(self, num_tokens: int) -> Tiling:
-        """How a step of T tokens is cut."""
-        if self._tiling is not None:
-            return self._tiling(num_tokens)
-        return tiling_of(self.epilogue, self.tiles, self._k, num_tokens)
 
     def __call__(self, x: Tensor, **arguments: float) -> None:
         """x [T, K] through the layer and its epilogue; `arguments` are fields of the kernel's."""
-        tiling = self.tiling(len(x))
+        tiling = tiling_of(self.epilogue, self.tiles, self._k, len(x))
         tokens = len(x) // tiling.token_split
         stage = _K_TILE * 2 * (self._features + tokens)
         exchange = 4 * tokens * (self._features + 4)
