@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Literal
 
 from numpy.typing import NDArray
 
+from hotbed.bulk.loaded import LoadedModel
 from hotbed.bulk.windows import compute, compute_batch
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
 from hotbed.core.errors import HotbedError, invalid, shift_input_index
-from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputDtype, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.engine import RoseEngine
@@ -21,7 +20,7 @@ from hotbed.text.prompts import resolve_prompt
 from hotbed.text.tokenizer import EncodeOptions, Tokenizer
 
 
-class Embedder:
+class Embedder(LoadedModel):
     """One embedding model in this process.
 
     >>> with Embedder() as embedder:
@@ -61,11 +60,6 @@ class Embedder:
             vocab_size=self.info.vocab_size,
             fast=fast_tokenizers,
         )
-
-    @property
-    def info(self) -> ModelInfo:
-        """Dimensions, limits and fingerprint of the model."""
-        return self._engine.info
 
     def embed(
         self,
@@ -182,22 +176,3 @@ class Embedder:
         if output_dtype.is_packed and (dimensions or native) % 8:
             raise invalid("dimensions must be a multiple of 8 for packed bits", "dimensions")
         return OutputSpec(dimensions or 0, output_dtype, normalize)
-
-    def warm_up(self) -> None:
-        """Build what texts of usual lengths need, so that the first calls are as fast as later."""
-        self._engine.warm_up()
-
-    def close(self) -> None:
-        """Free the model; the embedder cannot be used afterwards."""
-        self._engine.close()
-
-    def __enter__(self) -> Embedder:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -43,7 +44,7 @@ class Reader(Protocol):
         ...
 
 
-class RowReader:
+class RowReader(ABC):
     """Base of readers that parse a record at a time.
 
     Subclasses give the records, cheap to skip, and what each means.
@@ -52,11 +53,13 @@ class RowReader:
     def __init__(self, source: Source) -> None:
         self.source = source
 
+    @abstractmethod
     def records(self) -> Iterator[Any]:
-        raise NotImplementedError
+        """The records, in order."""
 
+    @abstractmethod
     def parse(self, index: int, record: Any) -> Row:
-        raise NotImplementedError
+        """What record `index` means."""
 
     def size(self, record: Any) -> int:
         """Bytes that it takes, roughly."""

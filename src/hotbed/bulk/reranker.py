@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hotbed.bulk.loaded import LoadedModel
 from hotbed.bulk.windows import Encode, compute
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.errors import HotbedError, invalid, shift_input_index
-from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.engine import RoseEngine
@@ -32,7 +31,7 @@ class Ranked:
     document: str
 
 
-class Reranker:
+class Reranker(LoadedModel):
     """One model that scores, in this process: a reranker, or a classifier of texts or pairs.
 
     >>> with Reranker("BAAI/bge-reranker-base") as reranker:
@@ -74,11 +73,6 @@ class Reranker:
         self._engine = RoseEngine.load(
             checkpoint, device=device, dtype=dtype, num_threads=num_threads
         )
-
-    @property
-    def info(self) -> ModelInfo:
-        """Labels, limits and fingerprint of the model."""
-        return self._engine.info
 
     def predict(
         self,
@@ -234,25 +228,6 @@ class Reranker:
             what="scoring",
             show_progress=show_progress,
         )
-
-    def warm_up(self) -> None:
-        """Build what pairs of usual lengths need, so that the first calls are as fast as later."""
-        self._engine.warm_up()
-
-    def close(self) -> None:
-        """Free the model; the reranker cannot be used afterwards."""
-        self._engine.close()
-
-    def __enter__(self) -> Reranker:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _columns(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
