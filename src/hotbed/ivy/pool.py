@@ -17,8 +17,9 @@ from hotbed.ivy.addresses import is_fixed
 from hotbed.ivy.balance import Balance, Lease
 from hotbed.ivy.expected import ExpectedModel, RefusedError, check_same
 from hotbed.ivy.hedge import Hedging, race
+from hotbed.ivy.link import Link
 from hotbed.ivy.metrics import ModelMetrics
-from hotbed.ivy.replica import Replica, ReplicaTiming
+from hotbed.ivy.replica import Replica
 from hotbed.ivy.resolve import resolve
 from hotbed.ivy.settings import IvySettings
 from hotbed.wire import tulip_pb2 as pb
@@ -52,6 +53,7 @@ class ReplicaPool:
         self._settings = settings
         self._expected = expected
         self._metrics = metrics
+        self._link = Link.of(settings)
         self._entries = tuple(addresses)
         self._limits: dict[int, Limits] = {}
         self._balance = Balance(
@@ -104,7 +106,7 @@ class ReplicaPool:
             index,
             address,
             owner=self,
-            timing=ReplicaTiming(self._settings.connect_timeout_s, self._settings.max_backoff_s),
+            link=self._link,
             on_message=self._metrics.count_message,
         )
         self._by_index[index] = replica

@@ -12,7 +12,6 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, Protocol
 
 import grpc
@@ -24,10 +23,11 @@ from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.expected import RefusedError
+from hotbed.ivy.link import Link
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.codec import decode_info, encode_output, encode_ragged
 from hotbed.wire.errors import RETRY_AFTER_S, error_from_proto, error_from_rpc
-from hotbed.wire.limits import SOFT_MESSAGE_BYTES, Limits, channel_options
+from hotbed.wire.limits import SOFT_MESSAGE_BYTES, Limits
 from hotbed.wire.tulip_pb2_grpc import TulipStub
 
 logger = logging.getLogger(__name__)
@@ -36,9 +36,6 @@ State = Literal["connecting", "up", "not_serving", "refused", "down"]
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Tulip"].full_name
 _MIN_BACKOFF_S = 0.05
-# Each attempt has a channel of its own; without this gRPC would share the connection of equal
-# channels, and with it the pause (1 s and more) after a failed attempt.
-_OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
 
 class ReplicaOwner(Protocol):
@@ -53,14 +50,6 @@ class ReplicaOwner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaTiming:
-    """How long to wait for a connection, and at most between two attempts, in seconds."""
-
-    connect_timeout_s: float
-    max_backoff_s: float
-
-
 class Replica:
     """The stream to one replica. All methods on the event loop that runs `run`."""
 
@@ -70,7 +59,7 @@ class Replica:
         address: str,
         *,
         owner: ReplicaOwner,
-        timing: ReplicaTiming,
+        link: Link,
         on_message: Callable[[], None] = lambda: None,
     ) -> None:
         self.index = index
@@ -78,7 +67,7 @@ class Replica:
         self.state: State = "connecting"
         self.reason = "not connected yet"
         self._owner = owner
-        self._timing = timing
+        self._link = link
         self._on_message = on_message
         self._closing = asyncio.Event()
         self._is_finishing = False
@@ -162,7 +151,7 @@ class Replica:
 
     async def _pause(self, failures: int) -> None:
         """Wait before the next attempt: doubling, with jitter so that workers do not march."""
-        longest = min(self._timing.max_backoff_s, _MIN_BACKOFF_S * 2 ** min(failures - 1, 16))
+        longest = min(self._link.max_backoff_s, _MIN_BACKOFF_S * 2 ** min(failures - 1, 16))
         try:
             async with asyncio.timeout(longest * random.uniform(0.5, 1.0)):  # noqa: S311
                 await self._closing.wait()
@@ -180,10 +169,13 @@ class Replica:
             self.close()
 
     async def _session(self) -> None:
-        options = [*channel_options(), _OWN_CONNECTION]
-        async with grpc.aio.insecure_channel(self.address, options=options) as channel:
+        try:
+            opened = self._link.open(self.address)
+        except OSError as error:
+            raise HotbedError(ErrorCode.UNAVAILABLE, f"its TLS: {error}") from error
+        async with opened as channel:
             stub = TulipStub(channel)  # type: ignore[no-untyped-call]
-            reply = await stub.Info(pb.InfoRequest(), timeout=self._timing.connect_timeout_s)
+            reply = await stub.Info(pb.InfoRequest(), timeout=self._link.connect_timeout_s)
             info, limits = decode_info(reply)
             call = stub.Stream()
             self._limits = limits

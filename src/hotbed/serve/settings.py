@@ -38,6 +38,11 @@ IVY_FIELDS_OF_SERVE = frozenset(
         "port",
         "own_port",
         "drain_timeout_s",
+        # Replicas are on Unix sockets in a private folder.
+        "replica_tls_ca",
+        "replica_tls_cert",
+        "replica_tls_key",
+        "replica_tls_name",
     }
 )
 
