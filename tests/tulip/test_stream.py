@@ -322,6 +322,32 @@ async def test_two_streams_and_unary_calls_side_by_side_get_their_own_answers(
             stream.assert_rows(result)
 
 
+async def test_tenants_of_one_stream_take_turns_and_one_of_two_streams_is_one_client(
+    start_tulip: StartTulip,
+) -> None:
+    tulip = await start_tulip(max_step_tokens=80, max_steps_in_flight=1)  # turns of 10
+    first, second = tulip.open_stream(), tulip.open_stream()
+    tulip.engine.hold()
+    await first.send({0: [[0]]})
+    await tulip.begun(1)
+    await first.send({tag: [[tag] * 10] for tag in range(100, 120)}, tenant=b"flood")
+    await second.send({tag: [[tag] * 10] for tag in range(200, 220)}, tenant=b"flood")
+    for stream in (first, second):  # once this is refused, what was sent before it has arrived
+        await stream.send({9: [[9]]}, tenant=b"x" * 65)
+        assert code((await stream.receive(1))[9]) is ErrorCode.INVALID_INPUT
+    await first.send({tag: [[tag] * 10] for tag in range(300, 304)}, tenant=b"other")
+    await first.send({9: [[9]]}, tenant=b"x" * 65)
+    assert code((await first.receive(1))[9]) is ErrorCode.INVALID_INPUT
+    tulip.engine.release()
+    results = await first.receive(25)
+    for result in results.values():
+        first.assert_rows(result)
+    # Half of the next step of 8 turns is the other's, though the flood came on two streams.
+    order = list(results)
+    assert all(order.index(tag) <= 8 for tag in range(300, 304))
+    await second.receive(20)
+
+
 async def test_an_odd_number_of_items_over_two_replicas_leaves_nobody_waiting(
     start_tulip: StartTulip,
 ) -> None:

@@ -24,6 +24,7 @@ from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.expected import RefusedError
 from hotbed.ivy.link import Link
+from hotbed.ivy.shares import Shares
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.codec import decode_info, encode_output, encode_ragged
 from hotbed.wire.errors import RETRY_AFTER_S, error_from_proto, error_from_rpc
@@ -72,6 +73,7 @@ class Replica:
         self._closing = asyncio.Event()
         self._is_finishing = False
         self._limits: Limits | None = None
+        self._places = Shares(0)
         self._next_id = 0
         # id -> who waits; None once nobody does, while the replica still owes the result.
         self._in_flight: dict[int, asyncio.Future[pb.Rows] | None] = {}
@@ -84,7 +86,9 @@ class Replica:
         """Items queued or sent whose result has not come yet, also those nobody waits for."""
         return len(self._in_flight)
 
-    async def embed(self, batch: RaggedBatch, output: OutputSpec, *, timeout_ms: int) -> pb.Rows:
+    async def embed(
+        self, batch: RaggedBatch, output: OutputSpec, *, timeout_ms: int, tenant: bytes = b""
+    ) -> pb.Rows:
         """Rows of one item.
 
         Cancelling the call takes the item out of the queue, here or at the replica.
@@ -93,13 +97,15 @@ class Replica:
             HotbedError: what the replica says; UNAVAILABLE if there is no session or it ends
                 before the result; OVERLOADED if too many items are in flight.
         """
-        if self._limits is None:
+        limits, places = self._limits, self._places
+        if limits is None:
             raise self._unavailable()
-        if len(self._in_flight) >= self._limits.max_stream_items:
+        # Items that nobody waits for count until the replica has answered them.
+        if len(self._in_flight) >= limits.max_stream_items or not places.take(tenant):
             raise HotbedError(
                 ErrorCode.OVERLOADED,
                 f"{len(self._in_flight)} items are in flight to one replica, its limit is "
-                f"{self._limits.max_stream_items}. Try again later.",
+                f"{limits.max_stream_items}. Try again later.",
                 retry_after_s=RETRY_AFTER_S,
             )
         item_id = self._next_id
@@ -112,6 +118,7 @@ class Replica:
                 batch=encode_ragged(batch),
                 output=encode_output(output),
                 timeout_ms=timeout_ms,
+                tenant=tenant,
             )
         )
         self._wake.set()
@@ -120,6 +127,8 @@ class Replica:
         except asyncio.CancelledError:
             self._abandon(item_id)
             raise
+        finally:
+            places.give_back(tenant)
 
     def _abandon(self, item_id: int) -> None:
         if item_id in self._in_flight:
@@ -178,7 +187,7 @@ class Replica:
             reply = await stub.Info(pb.InfoRequest(), timeout=self._link.connect_timeout_s)
             info, limits = decode_info(reply)
             call = stub.Stream()
-            self._limits = limits
+            self._limits, self._places = limits, Shares(limits.max_stream_items)
             await _until_first_ends(
                 self._write(call),
                 self._read(call),

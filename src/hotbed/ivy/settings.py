@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
@@ -9,6 +10,8 @@ from typing import Literal
 from hotbed.core.defaults import DEFAULT_MODEL
 from hotbed.ivy.addresses import check_entry, is_fixed
 from hotbed.wire.limits import KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S
+
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +110,10 @@ class IvySettings:
     """Time for requests in flight after that; then they get 503."""
     api_keys_file: Path | None = None
     """File with the SHA-256 of one API key a line; then requests need one of the keys."""
+    tenant_header: str | None = None
+    """Header whose value says with whom a request takes turns at the replicas, such as x-tenant; to
+    be set by a proxy that clients cannot get round. Unset: the API key says it, and without keys
+    all requests of this process share one turn."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may read answers in a browser; * for any."""
     tls_certfile: Path | None = None
@@ -134,6 +141,8 @@ class IvySettings:
         if (self.tls_certfile is None) != (self.tls_keyfile is None):
             raise ValueError("tls_certfile and tls_keyfile go together")
         self._check_replica_tls()
+        if self.tenant_header is not None and not _HEADER.fullmatch(self.tenant_header):
+            raise ValueError(f"tenant_header: {self.tenant_header!r} is no name of a header")
         for entry in self.replicas:
             check_entry(entry)
         for field in fields(self):

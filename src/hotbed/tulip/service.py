@@ -9,7 +9,7 @@ import grpc
 from hotbed import __version__
 from hotbed.core.errors import HotbedError
 from hotbed.tulip import faults
-from hotbed.tulip.door import admit, hand_out
+from hotbed.tulip.door import admit, hand_out, tenant_of
 from hotbed.tulip.loop import StepLoop
 from hotbed.tulip.stream import Context, Stream
 from hotbed.tulip.work import Answer
@@ -96,7 +96,10 @@ class TulipService(pb_grpc.TulipServicer):
 
         try:
             batch, spec = admit(request.batch, request.output, steps.info)
-            item = steps.submit(batch, spec, on_answer=on_answer, timeout_s=timeout_s, client=peer)
+            client = tenant_of(request.tenant) or peer
+            item = steps.submit(
+                batch, spec, on_answer=on_answer, timeout_s=timeout_s, client=client
+            )
         except HotbedError as error:
             steps.count_refusal(error)
             raise

@@ -15,7 +15,7 @@ from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from hotbed.core.errors import HotbedError, invalid
 from hotbed.tulip import faults
-from hotbed.tulip.door import admit, hand_out
+from hotbed.tulip.door import admit, hand_out, tenant_of
 from hotbed.tulip.loop import StepLoop
 from hotbed.tulip.work import Answer, Item
 from hotbed.wire import tulip_pb2 as pb
@@ -114,7 +114,7 @@ class Stream:
                 on_answer=self._on_answer,
                 tag=message.id,
                 timeout_s=message.timeout_ms / 1000 or None,
-                client=self,
+                client=tenant_of(message.tenant) or self,
             )
         except HotbedError as error:
             self._steps.count_refusal(error)

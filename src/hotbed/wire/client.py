@@ -72,6 +72,7 @@ class TulipClient:
         output: OutputSpec | None = None,
         *,
         timeout_s: float | None = None,
+        tenant: bytes = b"",
     ) -> Embedding:
         """Embed token ids.
 
@@ -79,11 +80,12 @@ class TulipClient:
             sequences: S sequences of ids of the served model.
             output: recipe of the rows; None: the model's own float32.
             timeout_s: deadline of the call, honoured in the server's queue too.
+            tenant: with whom the call takes turns; empty: with all of this address.
 
         Raises:
             HotbedError: whatever went wrong, here, on the way or there.
         """
-        request = pb.EmbedRequest()
+        request = pb.EmbedRequest(tenant=tenant)
         encode_ragged(_ragged(sequences), into=request.batch)
         encode_output(output or OutputSpec(), into=request.output)
         try:

@@ -13,6 +13,9 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 SOFT_MESSAGE_BYTES = 4 * 1024 * 1024
 """A stream's writer starts a new message past this size; only a single larger item exceeds it."""
 
+MAX_TENANT_BYTES = 64
+"""Longest name of a tenant."""
+
 KEEPALIVE_TIME_S = 20.0
 KEEPALIVE_TIMEOUT_S = 10.0
 """A peer that is silent for the first is pinged, and gone if it does not answer in the second."""

@@ -145,7 +145,7 @@ class CohereRoutes(Handlers):
 
         async def run(dtype: OutputDtype) -> EmbedResult:
             request = _request(fields, texts, dtype, auto_truncate=self._settings.auto_truncate)
-            return await model.pipeline.run(request, call.deadline)
+            return await model.pipeline.run(request, call.caller)
 
         results = dict(zip(dtypes, await map_bounded(run, dtypes, limit=len(dtypes)), strict=True))
         call.computed()

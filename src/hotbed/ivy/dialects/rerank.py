@@ -146,7 +146,7 @@ class RerankRoute(Handlers):
         model = self._models.find(fields.model)
         request = to_request(fields, self._settings)
         call.parsed(self._metrics)
-        result = await model.scores.run(request, call.deadline)
+        result = await model.scores.run(request, call.caller)
         call.computed()
         best = best_first(result.relevance, _top_n(fields))
         answer: Any

@@ -112,7 +112,7 @@ class ScoreRoute(Handlers):
         model = self._models.find(fields.model)
         request = to_request(fields, self._settings)
         call.parsed(self._metrics)
-        result = await model.scores.run(request, call.deadline)
+        result = await model.scores.run(request, call.caller)
         call.computed()
         answer = {
             "id": f"score-{uuid.uuid4().hex}",

@@ -137,7 +137,7 @@ class VllmRoutes(Handlers):
             names=TRUNCATION_NAMES,
         )
         call.parsed(self._metrics)
-        result = await model.pipeline.run(request, call.deadline)
+        result = await model.pipeline.run(request, call.caller)
         call.computed()
         rows = await encode_rows(result.rows, encoding)
         answer = {
