@@ -202,6 +202,7 @@ async def test_a_host_that_vanishes_costs_no_request_and_comes_back(hosts, clust
     await cluster.until_up("b")
     await cluster.more(20)
     assert await cluster.metric("hotbed_ivy_chunk_retries_total") > 0
+    assert await cluster.metric("hotbed_ivy_replica_up") == 1
     hosts.plug("a", is_in=True)
     await cluster.until_up("a", "b")
     await cluster.more(20)

@@ -79,6 +79,11 @@ async def test_who_asks_little_is_let_in_beside_a_flood(tokenizer, model, info, 
         assert {task.result().status_code for task in refused} == {429}
         tulip.answer = tulip.rows
         check(await post(client, headers={"x-tenant": "other"}), tokenizer)
+        page = (await client.get("/metrics")).text
+        assert (
+            f'hotbed_ivy_requests_total{{route="/v1/embeddings",status="429"}} {len(refused)}'
+            in page
+        )
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)

@@ -27,6 +27,7 @@ from hotbed.wire.limits import channel_options
 from hotbed.wire.tls import ClientTls
 from tests.support.certificates import make_certificates, needs_openssl
 from tests.tulip.conftest import WAIT_S, ClientStream, StartTulip
+from tests.tulip.scraping import free_port, items, scrape
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -106,7 +107,10 @@ async def test_a_client_that_vanished_without_a_word_leaves_the_queue(
 
     monkeypatch.setattr(StepLoop, "__init__", note)
     engine = FakeEngine()
-    async with on_tcp(engine, keepalive_time_s=0.2, keepalive_timeout_s=0.3) as address:
+    metrics_port = free_port()
+    async with on_tcp(
+        engine, keepalive_time_s=0.2, keepalive_timeout_s=0.3, metrics_port=metrics_port
+    ) as address:
         hole = BlackHole(int(address.rpartition(":")[2]))
         port = await hole.start()
         async with grpc.aio.insecure_channel(
@@ -121,6 +125,7 @@ async def test_a_client_that_vanished_without_a_word_leaves_the_queue(
             hole.swallow()
             # No FIN, no RST: only the unanswered ping tells.
             await until(lambda: loops[0].num_open_items == 0)
+            assert (await scrape(metrics_port))[items("cancelled")] == 2
             stream.call.cancel()
         await hole.close()
 

@@ -18,6 +18,7 @@ from hotbed.wire import limits
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.errors import DETAIL_KEY, error_from_proto, error_from_rpc
 from tests.tulip.conftest import WAIT_S, Running, StartTulip, ragged
+from tests.tulip.scraping import UNSENT, free_port, scrape
 
 
 def code(result: pb.ItemResult) -> ErrorCode:
@@ -276,7 +277,10 @@ async def test_a_reply_above_grpcs_own_default_limit_arrives(start_tulip: StartT
 async def test_a_client_that_does_not_read_is_not_read_from_either(
     start_tulip: StartTulip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tulip = await start_tulip(max_queue_tokens=10_000_000, max_stream_items=1_000_000)
+    port = free_port()
+    tulip = await start_tulip(
+        max_queue_tokens=10_000_000, max_stream_items=1_000_000, metrics_port=port
+    )
     monkeypatch.setattr(stream_module, "MAX_UNSENT_BYTES", 100_000)
     stream = tulip.open_stream(timeout=100)
     num_sent, enough = 0, asyncio.Event()
@@ -301,12 +305,14 @@ async def test_a_client_that_does_not_read_is_not_read_from_either(
     enough.set()
     num_computed = sum(sequences for sequences, _ in tulip.engine.steps)
     assert num_computed < 60 * num_sent
+    assert (await scrape(port))[UNSENT] > 100_000
     # Whoever reads after all gets everything.
     results = await stream.receive(num_sent)
     await flooding
     results |= await stream.receive(num_sent - len(results))
     for tag in range(0, num_sent, 50):
         stream.assert_rows(results[tag])
+    assert (await scrape(port))[UNSENT] == 0
 
 
 async def test_two_streams_and_unary_calls_side_by_side_get_their_own_answers(

@@ -30,6 +30,11 @@ class TulipService(pb_grpc.TulipServicer):
         self.num_calls = 0
         """Calls that came so far."""
 
+    @property
+    def num_unsent_bytes(self) -> int:
+        """Of answers that streams' clients have not read yet. May be asked from any thread."""
+        return sum(stream.num_unsent_bytes for stream in tuple(self._streams))
+
     def attach(self, steps: StepLoop) -> None:
         """From now on items go to this loop."""
         self._steps = steps
