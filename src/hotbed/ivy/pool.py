@@ -18,6 +18,7 @@ from hotbed.ivy.balance import Balance, Lease
 from hotbed.ivy.expected import ExpectedModel, RefusedError, check_same
 from hotbed.ivy.hedge import Hedging, race
 from hotbed.ivy.metrics import ModelMetrics
+from hotbed.ivy.pending import PendingTokens
 from hotbed.ivy.replica import Replica, ReplicaTiming
 from hotbed.ivy.resolve import resolve
 from hotbed.ivy.settings import IvySettings
@@ -49,6 +50,7 @@ class ReplicaPool:
     ) -> None:
         self.info: ModelInfo | None = None
         """Of the replicas used now, or used last; None before the first contact."""
+        self.pending = PendingTokens(settings.max_pending_tokens)
         self._settings = settings
         self._expected = expected
         self._metrics = metrics
@@ -166,6 +168,7 @@ class ReplicaPool:
             await self._changed.wait()
 
     def update_metrics(self) -> None:
+        self._metrics.set_pending_tokens(self.pending.held)
         for replica in self._by_index.values():
             self._metrics.set_replica(
                 replica.address,
