@@ -83,6 +83,7 @@ class Replica:
         self._closing = asyncio.Event()
         self._is_finishing = False
         self._limits: Limits | None = None
+        self._stub: Any = None
         self._next_id = 0
         # id -> who waits; None once nobody does, while the replica still owes the result.
         self._in_flight: dict[int, asyncio.Future[pb.Rows] | None] = {}
@@ -131,6 +132,16 @@ class Replica:
         except asyncio.CancelledError:
             self._abandon(item_id)
             raise
+
+    async def stats(self, *, timeout_s: float) -> pb.StatsReply | None:
+        """What the replica says of its load; None if it does not say so in time."""
+        if self._stub is None:
+            return None
+        try:
+            reply: pb.StatsReply = await self._stub.Stats(pb.StatsRequest(), timeout=timeout_s)
+        except grpc.RpcError:  # late, gone, or of a version that does not know the call
+            return None
+        return reply
 
     def _abandon(self, item_id: int) -> None:
         if item_id in self._in_flight:
@@ -186,7 +197,7 @@ class Replica:
             reply = await stub.Info(pb.InfoRequest(), timeout=self._timing.connect_timeout_s)
             info, limits = decode_info(reply)
             call = stub.Stream()
-            self._limits = limits
+            self._limits, self._stub = limits, stub
             await _until_first_ends(
                 self._write(call),
                 self._read(call),
@@ -260,7 +271,7 @@ class Replica:
     def _end(self, state: State, reason: str) -> None:
         self._owner.replica_down(self.index)
         self._set_state(state, reason)
-        self._limits = None
+        self._limits = self._stub = None
         self._queue.clear()
         self._cancels.clear()
         waiting, self._in_flight = self._in_flight, {}

@@ -26,7 +26,7 @@ from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import Engine, EngineDeadError, PendingStep
 from hotbed.tulip import faults
 from hotbed.tulip.device import DeviceThread
-from hotbed.tulip.metrics import Metrics
+from hotbed.tulip.metrics import Metrics, StepTotals
 from hotbed.tulip.scheduler import Scheduler
 from hotbed.tulip.work import Answer, Item, Step
 from hotbed.wire.limits import Limits
@@ -73,6 +73,8 @@ class StepLoop:
         self._min_ahead_tokens = min(min_ahead_tokens, limits.max_step_tokens)
         self._step_timeout_s = step_timeout_s
         self._scheduler = Scheduler(limits, isolates_nan=engine.isolates_nan)
+        self.engine_counters = engine.counters
+        """The engine's own totals by name."""
         metrics.watch_engine(engine.counters)
         metrics.watch_queue(lambda: self._scheduler.num_waiting_tokens)
         self._loop = asyncio.get_running_loop()
@@ -90,6 +92,16 @@ class StepLoop:
     def num_open_items(self) -> int:
         """Items accepted and not answered."""
         return self._scheduler.num_open_items
+
+    @property
+    def num_waiting_tokens(self) -> int:
+        """Tokens of accepted sequences that no step has taken yet."""
+        return self._scheduler.num_waiting_tokens
+
+    @property
+    def step_totals(self) -> StepTotals:
+        """Of the steps since the start."""
+        return self._metrics.totals
 
     def submit(
         self,

@@ -84,6 +84,28 @@ class TulipService(pb_grpc.TulipServicer):
             await abort(context, faults.unavailable("loading"))
         return encode_info(self._steps.info, self._steps.limits, __version__)
 
+    async def Stats(  # noqa: N802
+        self,
+        request: pb.StatsRequest,
+        context: grpc.aio.ServicerContext[pb.StatsRequest, pb.StatsReply],
+    ) -> pb.StatsReply:
+        """Load and totals."""
+        self.num_calls += 1
+        steps = self._steps
+        if steps is None:
+            await abort(context, faults.unavailable("loading"))
+        totals = steps.step_totals
+        return pb.StatsReply(
+            waiting_tokens=steps.num_waiting_tokens,
+            open_items=steps.num_open_items,
+            steps=totals.steps,
+            step_sequences=totals.sequences,
+            step_tokens=totals.tokens,
+            step_seconds=totals.seconds,
+            failed_steps=totals.failed,
+            engine=steps.engine_counters(),
+        )
+
     @staticmethod
     async def _embed(
         steps: StepLoop, request: pb.EmbedRequest, timeout_s: float | None, peer: str

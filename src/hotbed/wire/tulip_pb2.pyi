@@ -183,6 +183,37 @@ class InfoReply(_message.Message):
     token_types: int
     def __init__(self, model: _Optional[str] = ..., task: _Optional[str] = ..., architecture: _Optional[str] = ..., dimensions: _Optional[int] = ..., max_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., pooling: _Optional[str] = ..., normalize: _Optional[bool] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., fingerprint: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., version: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., activation: _Optional[str] = ..., token_types: _Optional[int] = ...) -> None: ...
 
+class StatsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatsReply(_message.Message):
+    __slots__ = ("waiting_tokens", "open_items", "steps", "step_sequences", "step_tokens", "step_seconds", "failed_steps", "engine")
+    class EngineEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    WAITING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    STEP_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    STEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    waiting_tokens: int
+    open_items: int
+    steps: int
+    step_sequences: int
+    step_tokens: int
+    step_seconds: float
+    failed_steps: int
+    engine: _containers.ScalarMap[str, int]
+    def __init__(self, waiting_tokens: _Optional[int] = ..., open_items: _Optional[int] = ..., steps: _Optional[int] = ..., step_sequences: _Optional[int] = ..., step_tokens: _Optional[int] = ..., step_seconds: _Optional[float] = ..., failed_steps: _Optional[int] = ..., engine: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
 class Limits(_message.Message):
     __slots__ = ("max_step_tokens", "max_step_sequences", "max_queue_tokens", "max_item_sequences", "max_item_tokens", "max_stream_items")
     MAX_STEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
