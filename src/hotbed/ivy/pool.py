@@ -22,6 +22,7 @@ from hotbed.ivy.pending import PendingTokens
 from hotbed.ivy.replica import Replica, ReplicaTiming
 from hotbed.ivy.resolve import resolve
 from hotbed.ivy.settings import IvySettings
+from hotbed.ivy.tracing import ChunkTrace
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.errors import RETRY_AFTER_S
 from hotbed.wire.limits import Limits
@@ -278,7 +279,13 @@ class ReplicaPool:
             replica = self._by_index.get(lease.replica)
             if replica is None:  # it left between the pick and now
                 raise HotbedError(ErrorCode.UNAVAILABLE, "A replica has left.", retry_after_s=1.0)
-            rows = await replica.embed(batch, output, timeout_ms=timeout_ms)
+            with ChunkTrace(
+                replica.address, num_tokens=batch.num_tokens, num_sequences=batch.num_sequences
+            ) as trace:
+                rows = await replica.embed(
+                    batch, output, timeout_ms=timeout_ms, traceparent=trace.traceparent
+                )
+                trace.answered(rows)
         except HotbedError as error:
             if error.code in _FAILURES and self._balance.failed(lease, now()):
                 self._metrics.process.ejections.inc()

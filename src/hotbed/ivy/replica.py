@@ -96,7 +96,9 @@ class Replica:
         """Items queued or sent whose result has not come yet, also those nobody waits for."""
         return len(self._in_flight)
 
-    async def embed(self, batch: RaggedBatch, output: OutputSpec, *, timeout_ms: int) -> pb.Rows:
+    async def embed(
+        self, batch: RaggedBatch, output: OutputSpec, *, timeout_ms: int, traceparent: str = ""
+    ) -> pb.Rows:
         """Rows of one item.
 
         Cancelling the call takes the item out of the queue, here or at the replica.
@@ -124,6 +126,7 @@ class Replica:
                 batch=encode_ragged(batch),
                 output=encode_output(output),
                 timeout_ms=timeout_ms,
+                traceparent=traceparent,
             )
         )
         self._wake.set()

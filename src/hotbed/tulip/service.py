@@ -65,8 +65,13 @@ class TulipService(pb_grpc.TulipServicer):
         try:
             if self._steps is None:
                 raise faults.unavailable("loading")
+            metadata = dict(context.invocation_metadata() or ())
             answer = await self._embed(
-                self._steps, request, context.time_remaining(), context.peer()
+                self._steps,
+                request,
+                context.time_remaining(),
+                context.peer(),
+                str(metadata.get("traceparent", "")),
             )
             hand_out(answer, self._steps.info.fingerprint, into=reply.rows)
         except HotbedError as error:
@@ -108,7 +113,11 @@ class TulipService(pb_grpc.TulipServicer):
 
     @staticmethod
     async def _embed(
-        steps: StepLoop, request: pb.EmbedRequest, timeout_s: float | None, peer: str
+        steps: StepLoop,
+        request: pb.EmbedRequest,
+        timeout_s: float | None,
+        peer: str,
+        traceparent: str,
     ) -> Answer:
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
@@ -118,7 +127,14 @@ class TulipService(pb_grpc.TulipServicer):
 
         try:
             batch, spec = admit(request.batch, request.output, steps.info)
-            item = steps.submit(batch, spec, on_answer=on_answer, timeout_s=timeout_s, client=peer)
+            item = steps.submit(
+                batch,
+                spec,
+                on_answer=on_answer,
+                timeout_s=timeout_s,
+                client=peer,
+                traceparent=traceparent,
+            )
         except HotbedError as error:
             steps.count_refusal(error)
             raise

@@ -94,16 +94,18 @@ class Error(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., param: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
 
 class Item(_message.Message):
-    __slots__ = ("id", "batch", "output", "timeout_ms")
+    __slots__ = ("id", "batch", "output", "timeout_ms", "traceparent")
     ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     id: int
     batch: Ragged
     output: Output
     timeout_ms: int
-    def __init__(self, id: _Optional[int] = ..., batch: _Optional[_Union[Ragged, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, id: _Optional[int] = ..., batch: _Optional[_Union[Ragged, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., timeout_ms: _Optional[int] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class StreamRequest(_message.Message):
     __slots__ = ("items", "cancel")
