@@ -83,6 +83,7 @@ class Gateway:
             "/health": reading("/health", self.status.health, is_open=True),
             "/ready": reading("/ready", self.status.ready, is_open=True),
             "/metrics": reading("/metrics", self.status.metrics, is_open=True),
+            "/version": reading("/version", self.status.version, is_open=True),
             "/info": reading("/info", self._tei_info),
             "/status": reading("/status", self.status.status),
             "/openapi.json": reading("/openapi.json", lambda: document, is_open=True),
@@ -93,6 +94,8 @@ class Gateway:
         table["/models"] = table["/v1/models"]
         for path in ("/health", "/ready", "/metrics"):
             table["/v1" + path] = table[path]
+        # SageMaker's name for it.
+        table["/ping"] = table["/health"]
         for route in routes:
             entry = Entry(
                 route.path,

@@ -26,6 +26,12 @@ class Health(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     status: Literal["live"] = "live"
 
 
+class Version(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Answer of GET /version (vLLM)."""
+
+    version: str = __version__
+
+
 class ReplicaStatus(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One replica as the gateway sees it."""
 
@@ -147,6 +153,9 @@ class StatusRoutes:
     def health(self) -> Reply:
         """200 for as long as the process answers."""
         return Reply(200, msgspec.json.encode(Health()))
+
+    def version(self) -> Reply:
+        return Reply(200, msgspec.json.encode(Version()))
 
     def ready(self) -> Reply:
         """200 while enough replicas are up and the process is not asked to stop, else 503."""
