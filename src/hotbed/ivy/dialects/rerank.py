@@ -202,8 +202,7 @@ def _wants_text(fields: RerankBody) -> bool | None:
 
 def to_request(fields: RerankBody, settings: IvySettings) -> ScoreRequest:
     """The internal request. Raises INVALID_INPUT naming the field."""
-    documents, name = _documents(fields)
-    check_texts(len(documents), settings.max_inputs, name)
+    documents, name = _documents(fields, settings.max_inputs)
     _top_n(fields)
     _one_of(fields, "return_documents", "return_text")
     _one_of(fields, "truncation_side", "truncation_direction")
@@ -231,13 +230,15 @@ def to_request(fields: RerankBody, settings: IvySettings) -> ScoreRequest:
     )
 
 
-def _documents(fields: RerankBody) -> tuple[list[str], str]:
+def _documents(fields: RerankBody, max_inputs: int) -> tuple[list[str], str]:
     """(the documents' texts, the name of their field)."""
     if (fields.documents is None) == (fields.texts is None):
         raise invalid("Give documents, or texts (as TEI), one of the two.", "documents")
     if fields.texts is not None:
+        check_texts(len(fields.texts), max_inputs, "texts")
         return fields.texts, "texts"
     assert fields.documents is not None
+    check_texts(len(fields.documents), max_inputs, "documents")
     if fields.rank_fields is not None and not fields.rank_fields:
         raise invalid("rank_fields is an empty list; it needs at least 1 name.", "rank_fields")
     if fields.rank_fields and all(isinstance(document, str) for document in fields.documents):
