@@ -74,6 +74,7 @@ class Replica:
         self._is_finishing = False
         self._limits: Limits | None = None
         self._places = Shares(0)
+        self._stub: Any = None
         self._next_id = 0
         # id -> who waits; None once nobody does, while the replica still owes the result.
         self._in_flight: dict[int, asyncio.Future[pb.Rows] | None] = {}
@@ -87,7 +88,13 @@ class Replica:
         return len(self._in_flight)
 
     async def embed(
-        self, batch: RaggedBatch, output: OutputSpec, *, timeout_ms: int, tenant: bytes = b""
+        self,
+        batch: RaggedBatch,
+        output: OutputSpec,
+        *,
+        timeout_ms: int,
+        tenant: bytes = b"",
+        traceparent: str = "",
     ) -> pb.Rows:
         """Rows of one item.
 
@@ -119,6 +126,7 @@ class Replica:
                 output=encode_output(output),
                 timeout_ms=timeout_ms,
                 tenant=tenant,
+                traceparent=traceparent,
             )
         )
         self._wake.set()
@@ -129,6 +137,16 @@ class Replica:
             raise
         finally:
             places.give_back(tenant)
+
+    async def stats(self, *, timeout_s: float) -> pb.StatsReply | None:
+        """What the replica says of its load; None if it does not say so in time."""
+        if self._stub is None:
+            return None
+        try:
+            reply: pb.StatsReply = await self._stub.Stats(pb.StatsRequest(), timeout=timeout_s)
+        except grpc.RpcError:  # late, gone, or of a version that does not know the call
+            return None
+        return reply
 
     def _abandon(self, item_id: int) -> None:
         if item_id in self._in_flight:
@@ -188,6 +206,7 @@ class Replica:
             info, limits = decode_info(reply)
             call = stub.Stream()
             self._limits, self._places = limits, Shares(limits.max_stream_items)
+            self._stub = stub
             await _until_first_ends(
                 self._write(call),
                 self._read(call),
@@ -261,7 +280,7 @@ class Replica:
     def _end(self, state: State, reason: str) -> None:
         self._owner.replica_down(self.index)
         self._set_state(state, reason)
-        self._limits = None
+        self._limits = self._stub = None
         self._queue.clear()
         self._cancels.clear()
         waiting, self._in_flight = self._in_flight, {}
