@@ -15,7 +15,7 @@ import pytest
 
 from hotbed import Embedder
 from hotbed.bulk import job as job_module
-from hotbed.bulk import read
+from hotbed.bulk import parts, read
 from hotbed.core.errors import ErrorCode, HotbedError
 from tests.bulk.jobs import embed, result, texts, write_jsonl
 from tests.support.checkpoints import make_bert
@@ -279,7 +279,7 @@ def test_an_interrupted_job_says_how_to_go_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(job_module._Job, "_finish_part", interrupted)
+        patched.setattr(parts.PartsWriter, "_finish", interrupted)
         with pytest.raises(HotbedError, match="--resume goes on") as caught:
             embed(bert_folder, corpus, tmp_path / "out", text="body")
     assert caught.value.code is ErrorCode.CANCELLED

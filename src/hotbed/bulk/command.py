@@ -11,6 +11,7 @@ from hotbed.bulk.endpoint import EndpointBackend
 from hotbed.bulk.job import run_job
 from hotbed.bulk.local import LocalModel, ModelOptions
 from hotbed.bulk.options import JobOptions
+from hotbed.bulk.runner import InProcess
 from hotbed.bulk.sources import STDIN
 from hotbed.core.errors import invalid
 
@@ -45,7 +46,7 @@ def embed_files(
         step_tokens = step_tokens or engine.default_step_tokens
         return model.backend(engine, step_tokens), step_tokens
 
-    run_job(given, options, model.recipe, load, output=stream)
+    run_job(given, options, model.recipe, InProcess(load), output=stream)
 
 
 def _through_endpoint(
@@ -67,6 +68,7 @@ def _through_endpoint(
         concurrency=options.concurrency,
     )
     try:
-        run_job(inputs, options, backend.recipe, lambda _: (backend, 0), output=stream)
+        runner = InProcess(lambda _: (backend, 0))
+        run_job(inputs, options, backend.recipe, runner, output=stream)
     finally:
         backend.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -152,7 +152,7 @@ class LocalBackend:
 
     def run(
         self, windows: Iterator[Window], policies: Policies, *, text: str, dedupe: bool
-    ) -> Iterator[Done]:
+    ) -> Generator[Done, None, None]:
         """See `Backend`."""
         preparer = Preparer(self._tokenizer, self._options, policies, text=text, dedupe=dedupe)
         read = ahead(windows, depth=1, name="read")
