@@ -66,6 +66,14 @@ def test_the_recipe_lies_with_the_vectors(bert_folder: Path, corpus: Path, tmp_p
     assert fingerprint == recipe["fingerprint"]
 
 
+def test_a_model_with_a_dense_module_gives_its_width(corpus: Path, tmp_path: Path) -> None:
+    model = make_bert(tmp_path / "m", dense=[(24, "torch.nn.modules.linear.Identity", True)])
+    embed(model, corpus, tmp_path / "out", text="body")
+    assert vectors(tmp_path / "out").shape == (100, 24)
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
+    assert manifest["recipe"]["dimensions"] == 24
+
+
 @pytest.mark.parametrize(
     ("dtype", "arrow", "width"),
     [

@@ -16,12 +16,12 @@ from hotbed.bulk.policies import Counts, Policies
 from hotbed.bulk.prepare import Prepared, Preparer
 from hotbed.bulk.read import Window
 from hotbed.bulk.recipe import Recipe, make_recipe
-from hotbed.bulk.steps import Steps
+from hotbed.bulk.steps import SequenceError, Steps
 from hotbed.checkpoint.fingerprint import fingerprint
 from hotbed.checkpoint.load import load_checkpoint
-from hotbed.core.errors import invalid
+from hotbed.core.errors import ErrorCode, HotbedError, invalid
 from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
-from hotbed.core.step import Engine
+from hotbed.core.step import Engine, EngineDeadError, is_out_of_memory
 from hotbed.rose.device import dtype_name, resolve_device, resolve_dtype
 from hotbed.rose.engine import RoseEngine
 from hotbed.text.options import EncodeOptions
@@ -54,7 +54,7 @@ class LocalModel:
 
     def __init__(self, options: ModelOptions) -> None:
         checkpoint = load_checkpoint(options.model, offline=options.offline, task="embed")
-        native = checkpoint.config.hidden_size
+        native = checkpoint.dimensions  # Dense modules change it
         dimensions = options.dimensions or native
         if options.dimensions is not None and not 1 <= options.dimensions <= native:
             raise invalid(
@@ -165,6 +165,12 @@ class LocalBackend:
                     yield _done(item, *earlier.rows_of(item), policies)
                 else:
                     yield _done(item, rows, finite, policies)
+        except SequenceError as error:
+            raise _failed(error, policies) from error
+        except EngineDeadError as error:
+            raise HotbedError(
+                ErrorCode.INTERNAL, f"the device is gone ({error}); --resume goes on in a new run"
+            ) from error
         finally:
             # From the last to the first: each waits for its thread.
             prepared.close()
@@ -200,6 +206,20 @@ class _Earlier:
             rows[here] = window_rows[item.gather[here] - first]
             finite[here] = window_finite[item.gather[here] - first]
         return rows, finite
+
+
+def _failed(error: SequenceError, policies: Policies) -> HotbedError:
+    item: Prepared = error.item
+    place = item.take[int(np.flatnonzero(item.gather == item.first + error.index)[0])]
+    block = item.window.rows
+    source, line = policies.place(block.first_row + int(block.good[place]))
+    cause = error.__cause__
+    assert cause is not None, "a failed step without an error: this is a bug"
+    what = "runs out of memory" if is_out_of_memory(cause) else f"fails ({type(cause).__name__})"
+    return HotbedError(
+        ErrorCode.INTERNAL,
+        f"{source}, line {line}: the engine {what} on this text of {error.num_tokens} tokens alone",
+    )
 
 
 def _done(
