@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from hotbed.bulk.backend import Backend
 from hotbed.bulk.endpoint import EndpointBackend
 from hotbed.bulk.job import run_job
 from hotbed.bulk.local import LocalModel, ModelOptions
@@ -39,14 +39,28 @@ def embed_files(
     if options.endpoint is not None:
         _through_endpoint(options.endpoint, given, options, model_options, stream)
         return
+    if options.engine == "ray":
+        _on_ray(given, options, model_options, stream)
+        return
     model = LocalModel(model_options)
+    run_job(given, options, model.recipe, InProcess(model.load_backend), output=stream)
 
-    def load(step_tokens: int) -> tuple[Backend, int]:
-        engine = model.load()
-        step_tokens = step_tokens or engine.default_step_tokens
-        return model.backend(engine, step_tokens), step_tokens
 
-    run_job(given, options, model.recipe, InProcess(load), output=stream)
+def _on_ray(
+    inputs: Sequence[str], options: JobOptions, model_options: ModelOptions, stream: TextIO
+) -> None:
+    if importlib.util.find_spec("ray") is None:
+        raise invalid("--engine ray needs Ray: pip install 'hotbed[ray]'")
+    from hotbed.bulk.ray_plan import connected, make_plan  # noqa: PLC0415
+    from hotbed.bulk.ray_runner import RayRunner  # noqa: PLC0415
+
+    with connected(options.address) as nodes:
+        plan, model_options = make_plan(nodes, model_options, options.workers)
+        runner = RayRunner(model_options, plan)
+        try:
+            run_job(inputs, options, runner.recipe, runner, output=stream)
+        finally:
+            runner.close()
 
 
 def _through_endpoint(

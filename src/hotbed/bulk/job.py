@@ -193,19 +193,20 @@ class _Job:
                 report(written.counts, written.num_rows)
                 if written.part is not None:
                     self._record(written.part)
+        self._clean(todo, finished=True)  # what workers left that were lost
         self._manifest = msgspec.structs.replace(self._manifest, finished=True)
         save_report(self._folder, self._manifest, rates)
         save_manifest(self._path, self._manifest)  # the last thing: nothing comes after `finished`
         output.write(summary(self._folder, self._manifest, rates))
         return self._manifest
 
-    def _clean(self, todo: Sequence[int]) -> None:
-        """Remove what a killed run left; other shares may be at work in the same folder."""
+    def _clean(self, todo: Sequence[int], *, finished: bool = False) -> None:
+        """Remove what was killed on the way; other shares may be at work in the same folder."""
         of_parts = [name(number) for number in todo for name in (part_name, problems_name)]
-        for name in of_parts:
-            (self._folder / name).unlink(missing_ok=True)
         report = manifest_path(self._folder, self._manifest.settings.shard, "report")
         remove_temporaries(self._folder, [*of_parts, self._path.name, report.name])
+        for name in of_parts if not finished else ():
+            (self._folder / name).unlink(missing_ok=True)
 
     def _record(self, part: Part) -> None:
         parts = sorted([*self._manifest.parts, part], key=lambda p: p.number)

@@ -127,6 +127,12 @@ class LocalModel:
             num_threads=self._options.threads,
         )
 
+    def load_backend(self, step_tokens: int) -> tuple[LocalBackend, int]:
+        """What computes, on the device, and its step size: `step_tokens`, or if 0 the engine's."""
+        engine = self.load()
+        step_tokens = step_tokens or engine.default_step_tokens
+        return self.backend(engine, step_tokens), step_tokens
+
     def backend(self, engine: Engine, step_tokens: int) -> LocalBackend:
         """What computes with it."""
         return LocalBackend(engine, self.tokenizer, self._encode, self._spec, step_tokens)
