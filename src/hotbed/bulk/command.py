@@ -71,10 +71,20 @@ def _through_endpoint(
     stream: TextIO,
 ) -> None:
     defaults = ModelOptions(model=model_options.model)
-    for name in ("device", "dtype", "output_dtype", "threads", "offline"):
+    for name in (
+        "device",
+        "dtype",
+        "output_dtype",
+        "threads",
+        "offline",
+        "attention",
+        "kernel_dir",
+    ):
         if getattr(model_options, name) != getattr(defaults, name):
             option = name.replace("_", "-")
-            raise invalid(f"--{option} does not go with --endpoint, which gives float32", name)
+            raise invalid(
+                f"--{option} does not go with --endpoint: the server computes, in float32", name
+            )
     fields = ("model", "input_type", "prompt_name", "dimensions", "normalize")
     backend = EndpointBackend(
         url,

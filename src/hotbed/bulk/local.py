@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -19,9 +20,11 @@ from hotbed.bulk.recipe import Recipe, make_recipe
 from hotbed.bulk.steps import SequenceError, Steps
 from hotbed.checkpoint.fingerprint import fingerprint
 from hotbed.checkpoint.load import load_checkpoint
+from hotbed.core.cache_folder import default_cache_folder
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
 from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
 from hotbed.core.step import Engine, EngineDeadError, is_out_of_memory
+from hotbed.rose.attention.select import AttentionSettings
 from hotbed.rose.device import dtype_name, resolve_device, resolve_dtype
 from hotbed.rose.engine import RoseEngine
 from hotbed.text.options import EncodeOptions
@@ -43,6 +46,8 @@ class ModelOptions:
     normalize: bool | None = None
     threads: int | None = None
     offline: bool | None = None
+    attention: str = "auto"
+    kernel_dir: Path | None = None
 
 
 class LocalModel:
@@ -120,11 +125,14 @@ class LocalModel:
 
     def load(self) -> RoseEngine:
         """The engine; takes as long as the weights take."""
+        options = self._options
         return RoseEngine.load(
             self._checkpoint,
-            device=self._options.device,
-            dtype=self._options.dtype,
-            num_threads=self._options.threads,
+            device=options.device,
+            dtype=options.dtype,
+            attention=AttentionSettings(options.attention, options.kernel_dir),
+            num_threads=options.threads,
+            cache_folder=default_cache_folder(),
         )
 
     def load_backend(self, step_tokens: int) -> tuple[LocalBackend, int]:
