@@ -57,8 +57,8 @@ prefix, against `transformers` in fp32 on the CPU, and whole paths against sente
 cosine at least 0.999999, relative error at most 1e-4; at 1 and 2 tokens, around the window's edge
 and at the model's limit; alone, in a mixed batch, permuted. Fields that could be misread (windows,
 rotary bases, masks, position offsets) are changed on purpose and must fail that test. The tests
-marked `gpu` compare BF16 on a card with fp32 on the CPU: cosine at least 0.999. Real weights are
-tested of all-MiniLM-L6-v2.
+marked `gpu` compare BF16 on a card with fp32 on the CPU: cosine at least 0.999. Real weights, those
+that packages carry: all-MiniLM-L6-v2, multilingual-e5-small and SmolLM2-135M (a Llama).
 """
 
 
