@@ -21,7 +21,7 @@ class Pace:
 
     Attributes:
         seconds: for a system, all rounds together.
-        rounds: turns.
+        rounds: turns, as long as the time is not over.
         requests: most of a system.
         warm_up_s: before the first round.
         pause_s: before each turn: on a CPU threads of the system before spin on for a while.
@@ -65,7 +65,9 @@ def measure_cell(
                 member.warm_up(cell, pace.warm_up_s)
                 return
             left = pace.requests - sum(len(s.seconds) for s in outcome.samples)
-            if left > 0:
+            spent = sum(s.wall_s for s in outcome.samples)
+            # One turn of long requests may take all of the time.
+            if left > 0 and spent < pace.seconds:
                 most = min(left, max(1, pace.requests // pace.rounds))
                 outcome.samples.append(member.run(cell, pace.seconds / pace.rounds, most))
         except SystemFailedError as error:
@@ -98,6 +100,7 @@ def figures(
     flops = cost.matmul_flops(lengths) * len(seconds)
     return {
         "requests": len(seconds),
+        "rounds": len(samples),
         **times,
         "seq_per_s": round(sequences / wall, 2),
         "tokens_per_s": round(sequences * cell.tokens / wall),

@@ -21,7 +21,10 @@ from hotbed.bench.servers import ClientKind, Server
 from hotbed.bench.service import wait_until_ready
 
 _START_DELAY_S = 0.1
+# Of small requests, as engines may run the first ones of a size eagerly; a large one fills many
+# steps of one size by itself.
 _WARM_UP_REQUESTS = 3
+_LARGE_TOKENS = 65_536
 _CLIENT_GRACE_S = 30.0
 _END_TIMEOUT_S = 20.0
 
@@ -56,7 +59,7 @@ class Member(Protocol):
         ...
 
     def warm_up(self, cell: Cell, seconds: float) -> None:
-        """Run untimed for a while, three requests at least."""
+        """Run untimed for a while; a few requests at least."""
         ...
 
     def run(self, cell: Cell, seconds: float, most: int) -> Sample:
@@ -108,7 +111,7 @@ class OfflineMember:
         self._give(requests)
 
     def warm_up(self, cell: Cell, seconds: float) -> None:
-        message = {"do": "warm-up", "seconds": seconds, "least": _WARM_UP_REQUESTS}
+        message = {"do": "warm-up", "seconds": seconds, "least": _warm_up_requests(cell)}
         self._worker.ask(message, seconds + self._call_timeout_s)
 
     def run(self, cell: Cell, seconds: float, most: int) -> Sample:
@@ -168,7 +171,7 @@ class ServiceMember:
         self._clients.give(*self._server.ways[cell.way], requests)
 
     def warm_up(self, cell: Cell, seconds: float) -> None:
-        self._run(cell, seconds, least=_WARM_UP_REQUESTS, most=2**31)
+        self._run(cell, seconds, least=_warm_up_requests(cell), most=2**31)
 
     def run(self, cell: Cell, seconds: float, most: int) -> Sample:
         return self._run(cell, seconds, least=1, most=most)
@@ -277,6 +280,12 @@ class Clients:
     def _give(worker: Worker, kind: ClientKind, address: str, requests: Requests) -> None:
         message = {"do": "inputs", "kind": kind, "address": address, "requests": _wire(requests)}
         worker.ask(message, _CLIENT_GRACE_S)
+
+
+def _warm_up_requests(cell: Cell) -> int:
+    """Of each client, at least."""
+    is_large = cell.n * cell.tokens * cell.concurrency > _LARGE_TOKENS
+    return 1 if is_large else _WARM_UP_REQUESTS
 
 
 def _numbered(log: Path, index: int) -> Path:

@@ -56,7 +56,7 @@ class BenchOptions:
     requests: int = 10_000
     """Most requests of a system in a cell."""
     warm_up_s: float = 1.0
-    """Untimed running of a system before a cell; at least three requests."""
+    """Untimed running of a system before a cell; a few requests at least."""
     clients: int = 4
     """Client processes of the throughput suite."""
     workers: int = 2

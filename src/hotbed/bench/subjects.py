@@ -93,7 +93,7 @@ def prepare(
             }
             answer = worker.ask(common | asked, _TIMEOUT_S)
             cost = Cost(**answer.pop("cost"))
-            models.append(Model(name=Path(name).name, cost=cost, **answer))
+            models.append(Model(name=Path(name).name.lower(), cost=cost, **answer))
         facts = worker.ask(common | {"do": "device"}, _TIMEOUT_S)
         ceilings = Ceilings(**facts.pop("ceilings"))
         return Device(ceilings=ceilings, **facts), models

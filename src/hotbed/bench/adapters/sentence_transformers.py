@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from hotbed.bench.adapters.protocol import Item, Spec
+from hotbed.bench.adapters.transformers import BATCH_SIZE
 
 # torch.compile makes a graph for one sequence and one for several, each for all lengths.
 _COMPILED_FOR = ((1, 128), (5, 512))
@@ -46,10 +47,14 @@ class SentenceTransformers:
         how = "torch.compile(dynamic=True)" if compiles else "no torch.compile"
         self.settings = (
             f"modules behind the tokenizer, token ids in, {str(dtype).removeprefix('torch.')}, "
-            f"{attention}, {how}"
+            f"{attention}, {how}, batches of {BATCH_SIZE}"
         )
 
-    def prepare(self, items: Sequence[Item]) -> dict[str, torch.Tensor]:
+    def prepare(self, items: Sequence[Item]) -> list[dict[str, torch.Tensor]]:
+        starts = range(0, len(items), BATCH_SIZE)
+        return [self._padded(items[i : i + BATCH_SIZE]) for i in starts]
+
+    def _padded(self, items: Sequence[Item]) -> dict[str, torch.Tensor]:
         longest = max(len(item.ids) for item in items)
         ids = torch.full((len(items), longest), int(self._model.tokenizer.pad_token_id or 0))
         mask = torch.zeros(len(items), longest, dtype=torch.long)
@@ -59,11 +64,12 @@ class SentenceTransformers:
         return {"input_ids": ids, "attention_mask": mask}
 
     @torch.inference_mode()
-    def embed(self, prepared: dict[str, torch.Tensor]) -> NDArray[np.float32]:
-        features = {name: tensor.to(self._device) for name, tensor in prepared.items()}
-        rows: NDArray[np.float32] = (
-            self._model(features)["sentence_embedding"].float().cpu().numpy()
-        )
+    def embed(self, prepared: list[dict[str, torch.Tensor]]) -> NDArray[np.float32]:
+        parts = []
+        for batch in prepared:
+            features = {name: tensor.to(self._device) for name, tensor in batch.items()}
+            parts.append(self._model(features)["sentence_embedding"].float())
+        rows: NDArray[np.float32] = torch.cat(parts).cpu().numpy()
         return rows
 
     def rows(self, result: NDArray[np.float32]) -> NDArray[Any]:

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from hotbed.bench.adapters.pooled import pooling_of
 from hotbed.bench.adapters.protocol import Item, Spec
 
+BATCH_SIZE = 32
+"""sentence-transformers' default; more sequences are several batches."""
+
 
 class Transformers:
     """Options: none. Sequences of one length are a batch without padding, others padded."""
@@ -45,16 +48,17 @@ class Transformers:
             self._yes_no = []
             self._pooling, self._normalize = pooling_of(spec.folder)
         dtype = "float32" if is_fp32 else "bfloat16"
-        self.settings = f"model classes, token ids in, {dtype}, SDPA, no torch.compile"
+        self.settings = f"model classes, token ids in, {dtype}, SDPA, no torch.compile,"
+        self.settings += f" batches of {BATCH_SIZE}"
 
     def prepare(self, items: Sequence[Item]) -> list[list[int]]:
         return [item.ids for item in items]
 
     @torch.inference_mode()
     def embed(self, prepared: list[list[int]]) -> NDArray[np.float32]:
-        if self._one_by_one:
-            return np.concatenate([self._batch([ids]) for ids in prepared])
-        return self._batch(prepared)
+        size = 1 if self._one_by_one else BATCH_SIZE
+        starts = range(0, len(prepared), size)
+        return np.concatenate([self._batch(prepared[i : i + size]) for i in starts])
 
     def rows(self, result: NDArray[np.float32]) -> NDArray[Any]:
         return result
