@@ -102,7 +102,7 @@ SHAPES = {
 
 def random_weights(shape: Shape, device: torch.device, seed: int = 0) -> dict[str, Tensor]:
     """bfloat16 parameters by name."""
-    return plain.random_weights(shape.weight_map(), device, seed)
+    return plain.random_weights(shape.weight_map(), device, seed=seed)
 
 
 def tiny(shape: Shape) -> Shape:
