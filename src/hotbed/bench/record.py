@@ -29,6 +29,7 @@ class Recorder:
         self._device = device
         self._size = size
         self._say = say
+        self._commit = options.commit or rows.commit()  # of the run: the tree may move on
         self.has_failures = False
         """Whether anything failed that is installed."""
 
@@ -94,7 +95,7 @@ class Recorder:
                 "device": self._device.name,
                 "driver": self._device.driver,
                 "torch": self._device.torch,
-                "commit": self._options.commit,
+                "commit": self._commit,
             },
         )
 
