@@ -41,12 +41,15 @@ def plot(rows: Sequence[Row], model: str, path: Path) -> bool:
     ]
     if not panels:
         return False
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(4.6 * len(panels), 4), squeeze=False)
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(4.6 * len(panels), 4.8), squeeze=False)
     for panel, axis in zip(panels, axes[0], strict=True):
         panel(of_model, axis)
         axis.grid(visible=True, alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(fontsize=8, frameon=False)
+        # Below, where no line runs.
+        axis.legend(
+            fontsize=8, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16)
+        )
     figure.suptitle(f"{model}, {of_model[0]['device']}")
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,8 +133,8 @@ def _log_scales(axis: Any, ticks: Sequence[float]) -> None:
 
 
 def _is_shown(value: float) -> bool:
-    """Of the small ticks of a logarithmic axis 2 and 5."""
-    return f"{value:e}"[0] in "25"
+    """Of the small ticks of a logarithmic axis 2, 3 and 5."""
+    return f"{value:e}"[0] in "235"
 
 
 def _plain_ticks(axis: Any, ticks: Sequence[float]) -> None:

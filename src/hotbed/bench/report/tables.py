@@ -143,6 +143,8 @@ def failures(rows: Sequence[Row]) -> str:
     parts = []
     for row in rows:
         where = f"{row['system']}, {row['model']}" + _cell_words(row)
+        if row.get("failed_before"):
+            continue
         if "error" in row:
             parts.append(f"- **{where}: failed.** {_plain(row['error'])}\n")
             tail = row.get("log_tail", [])
