@@ -1,4 +1,6 @@
-"""All suites for a CPU, one after another: `python -m bench [--out FILE]`; some ten minutes.
+"""The developers' own suites; `hotbed bench` measures beside other systems.
+
+All suites for a CPU, one after another: `python -m bench [--out FILE]`; some ten minutes.
 
 Quality on your own data is `python -m bench.quality`, bulk jobs `python -m bench.bulk`. The GPU
 engine: `python -m bench.engine`, whether its host keeps ahead `python -m bench.overlap`, random
