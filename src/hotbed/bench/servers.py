@@ -72,8 +72,8 @@ def hotbed(spec: ServerSpec) -> Server:
     options = dict(spec.options)
     kernels = ("--kernel-dir", options["kernel_dir"]) if "kernel_dir" in options else ()
     threads = () if spec.num_threads is None else ("--num-threads", str(spec.num_threads))
-    # Room for all clients' batches, also for one client, which gets a share of the queue: nothing is
-    # refused, as on the other side.
+    # Room for all clients' batches, also for one client, which gets a share of the queue: nothing
+    # is refused, as on the other side.
     room = max(spec.most_tokens, spec.max_tokens)
     replica = (
         *command,
