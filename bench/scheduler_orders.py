@@ -185,6 +185,7 @@ ORDERS: dict[str, Any] = {
     "side_by_side": lambda budget: SideBySide(budget // TURNS_A_STEP),
     "one_large_lane": lambda budget: OneLargeLane(budget // TURNS_A_STEP),
     "turns/2": lambda budget: Waiting(budget // 2),
-    "turns/32": lambda budget: Waiting(budget // 32),
+    "turns/8": lambda budget: Waiting(budget // 8),
+    "turns/128": lambda budget: Waiting(budget // 128),
 }
 """By name: what makes the order for a token budget. `turns` is Tulip's own."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from hotbed.tulip.work import Item, Part
 
-TURNS_A_STEP = 8
+TURNS_A_STEP = 32
 """Quanta in a step's token budget; docs/scheduling.md has the measurement."""
 
 
@@ -99,33 +99,33 @@ class Waiting:
         """The next sequences within both budgets, at least one if any waits.
 
         Nothing overtakes a sequence that does not fit what is left of the step, so a long one
-        comes to run, alone where it is longer than the whole budget.
+        comes to run, alone where it is longer than the whole budget. An item that had several
+        turns has one part.
         """
-        parts: list[Part] = []
+        taken: dict[Item, int] = {}  # and where its part begins
         while self._clients and max_tokens > 0 and max_sequences > 0:
             client = _whose_turn(self._clients, self._quantum)
             lane = _whose_turn(client.lanes, self._quantum)
             item = next(iter(lane.items))
-            part = self._take_of(item, max_tokens, max_sequences, is_first=not parts)
-            if part is None:
+            start = item.num_taken
+            num_tokens = self._take_of(item, max_tokens, max_sequences, is_first=not taken)
+            if num_tokens == 0:
                 break
-            parts.append(part)
-            max_tokens -= part.num_tokens
-            max_sequences -= part.stop - part.start
-            client.num_tokens -= part.num_tokens
-            _spend(client.lanes, self._lane_of(item), part.num_tokens)
-            _spend(self._clients, item.client, part.num_tokens)
-            if part.stop == item.num_sequences:
+            taken.setdefault(item, start)
+            max_tokens -= num_tokens
+            max_sequences -= item.num_taken - start
+            client.num_tokens -= num_tokens
+            _spend(client.lanes, self._lane_of(item), num_tokens)
+            _spend(self._clients, item.client, num_tokens)
+            if item.num_taken == item.num_sequences:
                 self._drop(item, client, lane)
-        return parts
+        return [Part.of(item, start, item.num_taken) for item, start in taken.items()]
 
     def _lane_of(self, item: Item) -> int:
         return ((item.num_tokens - 1) // self._quantum).bit_length()
 
-    def _take_of(
-        self, item: Item, max_tokens: int, max_sequences: int, *, is_first: bool
-    ) -> Part | None:
-        """Up to a quantum of the item, or one longer sequence; None if the step has no room."""
+    def _take_of(self, item: Item, max_tokens: int, max_sequences: int, *, is_first: bool) -> int:
+        """Tokens of up to a quantum of the item, or of one longer sequence; 0: no room for it."""
         start = item.num_taken
         within = max_tokens
         if item.num_waiting_tokens < self.num_tokens:  # others wait too
@@ -134,13 +134,16 @@ class Waiting:
         if stop == start:
             cu = item.batch.cu_seqlens
             if not is_first and int(cu[start + 1] - cu[start]) > max_tokens:
-                return None
+                return 0
             stop = start + 1
-        part = Part.of(item, start, stop)
+        if stop == item.num_sequences:
+            num_tokens = item.num_waiting_tokens
+        else:
+            num_tokens = int(item.batch.cu_seqlens[stop] - item.batch.cu_seqlens[start])
         item.num_taken = stop
-        item.num_waiting_tokens -= part.num_tokens
-        self.num_tokens -= part.num_tokens
-        return part
+        item.num_waiting_tokens -= num_tokens
+        self.num_tokens -= num_tokens
+        return num_tokens
 
     def _drop(self, item: Item, client: _Client, lane: _Lane) -> None:
         del lane.items[item]
