@@ -134,6 +134,19 @@ def chunks(rng: Rng, seconds: float, cost: StepCost) -> list[Arrival]:
     return [Arrival(a.at_s, "ivy", a.kind, a.lengths) for a in made]
 
 
+def alike(rng: Rng, seconds: float, cost: StepCost) -> list[Arrival]:
+    """A flood of documents beside eight clients that send a few documents of the same size."""
+    return [
+        *stream(rng, seconds, cost, make=document, load=0.05, kind="document", clients=8),
+        *stream(rng, seconds, cost, make=document, load=1.3, kind="flood"),
+    ]
+
+
+def alike_gateway(rng: Rng, seconds: float, cost: StepCost) -> list[Arrival]:
+    """The same through one gateway that names no tenants."""
+    return [Arrival(a.at_s, "ivy", a.kind, a.lengths) for a in alike(rng, seconds, cost)]
+
+
 SCENARIOS: dict[str, Callable[[Rng, float, StepCost], list[Arrival]]] = {
     "queries": queries,
     "documents": documents,
@@ -144,6 +157,8 @@ SCENARIOS: dict[str, Callable[[Rng, float, StepCost], list[Arrival]]] = {
     "chunks": chunks,
     "flood": flood,
     "flood_gateway": flood_gateway,
+    "alike": alike,
+    "alike_gateway": alike_gateway,
 }
 
 
