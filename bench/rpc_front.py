@@ -29,7 +29,7 @@ from typing import Any
 import grpc
 import uvloop
 
-from bench import rows
+from hotbed.bench import rows
 
 REQUEST, REPLY = b"q" * 260, b"r" * 4200
 METHOD = "/bench.Echo/Stream"

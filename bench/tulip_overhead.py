@@ -28,7 +28,7 @@ import numpy as np
 import psutil
 import uvloop
 
-from bench import rows
+from hotbed.bench import rows
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.local_call import LocalCall
 from hotbed.tulip.testing import FAKE_INFO, expected_rows

@@ -20,9 +20,11 @@ from hotbed.ivy.expected import ExpectedModel, RefusedError, check_same
 from hotbed.ivy.hedge import Hedging, race
 from hotbed.ivy.link import Link
 from hotbed.ivy.metrics import ModelMetrics
+from hotbed.ivy.pending import PendingTokens
 from hotbed.ivy.replica import Replica
 from hotbed.ivy.resolve import resolve
 from hotbed.ivy.settings import IvySettings
+from hotbed.ivy.tracing import ChunkTrace
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.errors import RETRY_AFTER_S
 from hotbed.wire.limits import Limits
@@ -51,6 +53,7 @@ class ReplicaPool:
     ) -> None:
         self.info: ModelInfo | None = None
         """Of the replicas used now, or used last; None before the first contact."""
+        self.pending = PendingTokens(settings.max_pending_tokens)
         self._settings = settings
         self._expected = expected
         self._metrics = metrics
@@ -169,6 +172,7 @@ class ReplicaPool:
             await self._changed.wait()
 
     def update_metrics(self) -> None:
+        self._metrics.set_pending_tokens(self.pending.held)
         for replica in self._by_index.values():
             self._metrics.set_replica(
                 replica.address,
@@ -278,7 +282,17 @@ class ReplicaPool:
             replica = self._by_index.get(lease.replica)
             if replica is None:  # it left between the pick and now
                 raise HotbedError(ErrorCode.UNAVAILABLE, "A replica has left.", retry_after_s=1.0)
-            rows = await replica.embed(batch, output, timeout_ms=timeout_ms, tenant=caller.tenant)
+            with ChunkTrace(
+                replica.address, num_tokens=batch.num_tokens, num_sequences=batch.num_sequences
+            ) as trace:
+                rows = await replica.embed(
+                    batch,
+                    output,
+                    timeout_ms=timeout_ms,
+                    tenant=caller.tenant,
+                    traceparent=trace.traceparent,
+                )
+                trace.answered(rows)
         except HotbedError as error:
             if error.code in _FAILURES and self._balance.failed(lease, now()):
                 self._metrics.process.ejections.inc()

@@ -75,6 +75,7 @@ class Replica:
         self._is_finishing = False
         self._limits: Limits | None = None
         self._places = Shares(0)
+        self._stub: Any = None
         self._next_id = 0
         # id -> who waits; None once nobody does, while the replica still owes the result.
         self._in_flight: dict[int, asyncio.Future[pb.Rows] | None] = {}
@@ -88,7 +89,13 @@ class Replica:
         return len(self._in_flight)
 
     async def embed(
-        self, batch: RaggedBatch, output: OutputSpec, *, timeout_ms: int, tenant: bytes = b""
+        self,
+        batch: RaggedBatch,
+        output: OutputSpec,
+        *,
+        timeout_ms: int,
+        tenant: bytes = b"",
+        traceparent: str = "",
     ) -> pb.Rows:
         """Rows of one item.
 
@@ -120,6 +127,7 @@ class Replica:
                 output=encode_output(output),
                 timeout_ms=timeout_ms,
                 tenant=tenant,
+                traceparent=traceparent,
             )
         )
         self._wake.set()
@@ -130,6 +138,16 @@ class Replica:
             raise
         finally:
             places.give_back(tenant)
+
+    async def stats(self, *, timeout_s: float) -> pb.StatsReply | None:
+        """What the replica says of its load; None if it does not say so in time."""
+        if self._stub is None:
+            return None
+        try:
+            reply: pb.StatsReply = await self._stub.Stats(pb.StatsRequest(), timeout=timeout_s)
+        except grpc.RpcError:  # late, gone, or of a version that does not know the call
+            return None
+        return reply
 
     def _abandon(self, item_id: int) -> None:
         if item_id in self._in_flight:
@@ -190,6 +208,7 @@ class Replica:
             is_local = can_be_local(self.address, reply)
             call = await LocalCall.open(self.address) if is_local else stub.Stream()
             self._limits, self._places = limits, Shares(limits.max_stream_items)
+            self._stub = stub
             try:
                 await _until_first_ends(
                     self._write(call),
@@ -266,7 +285,7 @@ class Replica:
     def _end(self, state: State, reason: str) -> None:
         self._owner.replica_down(self.index)
         self._set_state(state, reason)
-        self._limits = None
+        self._limits = self._stub = None
         self._queue.clear()
         self._cancels.clear()
         waiting, self._in_flight = self._in_flight, {}

@@ -66,6 +66,9 @@ class IvySettings:
     """Most inputs in a request; past it 400, as OpenAI answers."""
     max_request_tokens: int = 1_000_000
     """Most tokens in a request; past it 413."""
+    max_pending_tokens: int = 4_000_000
+    """Tokens of one model's requests that are not answered yet, in this process; past it 429. A
+    request is always taken where none is pending."""
     max_requests_in_flight: int = 1024
     """Requests worked on at a time in this process; past it 429."""
     max_pending_body_bytes: int = 512 * 1024 * 1024

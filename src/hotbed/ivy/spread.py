@@ -61,12 +61,14 @@ async def spread(
         max_chunks_per_replica: in flight at a time, for each replica that is up.
 
     Raises:
-        HotbedError: what the replicas say, naming sequences as ``input[i]``; UNAVAILABLE if they
-            changed to another model on the way.
+        HotbedError: what the replicas say, naming sequences as ``input[i]``; OVERLOADED, before
+            anything travels, if too many tokens are pending; UNAVAILABLE if the replicas changed to
+            another model on the way.
     """
     calls = ChunkCalls(pool, spec, row_width=row_width, caller=caller)
     limit = max_chunks_per_replica * max(1, pool.num_up)
-    answers = await map_bounded(calls.embed, _cut(batch, pool), limit=limit)
+    with pool.pending.hold(batch.num_tokens):
+        answers = await map_bounded(calls.embed, _cut(batch, pool), limit=limit)
     if len(answers) == 1:  # the commonest case
         answer = answers[0]
         assert len(answer.rows) == batch.num_rows, "rows and inputs differ in number: a bug"

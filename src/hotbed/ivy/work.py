@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
+from hotbed.ivy.body import check_values
 from hotbed.ivy.caller import Caller, Tenants
 from hotbed.ivy.errors import HttpError
 from hotbed.ivy.http import BodyBudget, Receive, Reply, decompress, read_body
@@ -113,6 +114,7 @@ class WorkDoor:
                     body = await self._decompress(body, encoding)
                     self.budget.take(len(body))
                     held_bytes += len(body)
+                check_values(body, self._settings.max_request_tokens)
                 call = Call(
                     body, headers, start, caller, time.perf_counter(), self._settings.traces
                 )

@@ -89,8 +89,13 @@ class TulipService(pb_grpc.TulipServicer):
         try:
             if self._steps is None:
                 raise faults.unavailable("loading")
+            metadata = dict(context.invocation_metadata() or ())
             answer = await self._embed(
-                self._steps, request, context.time_remaining(), context.peer()
+                self._steps,
+                request,
+                context.time_remaining(),
+                context.peer(),
+                str(metadata.get("traceparent", "")),
             )
             hand_out(answer, self._steps.info.fingerprint, into=reply.rows)
         except HotbedError as error:
@@ -110,9 +115,35 @@ class TulipService(pb_grpc.TulipServicer):
         reply.local_stream = self._local_stream
         return reply
 
+    async def Stats(  # noqa: N802
+        self,
+        request: pb.StatsRequest,
+        context: grpc.aio.ServicerContext[pb.StatsRequest, pb.StatsReply],
+    ) -> pb.StatsReply:
+        """Load and totals."""
+        self.num_calls += 1
+        steps = self._steps
+        if steps is None:
+            await abort(context, faults.unavailable("loading"))
+        totals = steps.step_totals
+        return pb.StatsReply(
+            waiting_tokens=steps.num_waiting_tokens,
+            open_items=steps.num_open_items,
+            steps=totals.steps,
+            step_sequences=totals.sequences,
+            step_tokens=totals.tokens,
+            step_seconds=totals.seconds,
+            failed_steps=totals.failed,
+            engine=steps.engine_counters(),
+        )
+
     @staticmethod
     async def _embed(
-        steps: StepLoop, request: pb.EmbedRequest, timeout_s: float | None, peer: str
+        steps: StepLoop,
+        request: pb.EmbedRequest,
+        timeout_s: float | None,
+        peer: str,
+        traceparent: str,
     ) -> Answer:
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
@@ -122,9 +153,13 @@ class TulipService(pb_grpc.TulipServicer):
 
         try:
             batch, spec = admit(request.batch, request.output, steps.info)
-            client = tenant_of(request.tenant) or peer
             item = steps.submit(
-                batch, spec, on_answer=on_answer, timeout_s=timeout_s, client=client
+                batch,
+                spec,
+                on_answer=on_answer,
+                timeout_s=timeout_s,
+                client=tenant_of(request.tenant) or peer,
+                traceparent=traceparent,
             )
         except HotbedError as error:
             steps.count_refusal(error)

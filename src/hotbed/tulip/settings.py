@@ -108,6 +108,8 @@ class TulipSettings:
     """Port of the Prometheus page; unset: none is served."""
     metrics_host: str = "127.0.0.1"
     """Address of the Prometheus page; 0.0.0.0 for all."""
+    traces: bool = False
+    """Send OpenTelemetry spans of traced items, as OTEL_EXPORTER_OTLP_ENDPOINT and its like say."""
     log_level: str = "info"
     """debug, info, warning or error."""
 

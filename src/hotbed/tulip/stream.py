@@ -137,6 +137,7 @@ class Stream:
                 tag=message.id,
                 timeout_s=message.timeout_ms / 1000 or None,
                 client=tenant_of(message.tenant) or self,
+                traceparent=message.traceparent,
             )
         except HotbedError as error:
             self._steps.count_refusal(error)
