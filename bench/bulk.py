@@ -162,6 +162,7 @@ def job(folder: Path, threads: int) -> peers.Embed:
     from hotbed.bulk.job import run_job
     from hotbed.bulk.local import LocalModel, ModelOptions
     from hotbed.bulk.options import JobOptions
+    from hotbed.bulk.runner import InProcess
 
     model = LocalModel(ModelOptions(model=str(folder), threads=threads))
     engine = model.load()
@@ -180,7 +181,7 @@ def job(folder: Path, threads: int) -> peers.Embed:
                 [str(corpus)],
                 JobOptions(out=scratch / "out", too_long="truncate"),
                 model.recipe,
-                lambda _: (backend, step_tokens),
+                InProcess(lambda _: (backend, step_tokens)),
                 output=io.StringIO(),
             )
             seconds = time.perf_counter() - start

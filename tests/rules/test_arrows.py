@@ -21,7 +21,7 @@ ARROWS: dict[str, set[str]] = {
     "ivy": {"text", "wire", "checkpoint"},
     "tulip": {"wire"},
     "tulip.__main__": {"wire", "tulip", "rose", "rose.attention.select", "checkpoint"},
-    "bulk": {"text", "rose", "checkpoint"},
+    "bulk": {"text", "rose", "rose.attention.select", "checkpoint"},
     # It runs what it speaks of, from the engine down to the kernels.
     "doctor": {
         "checkpoint",

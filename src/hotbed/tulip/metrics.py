@@ -68,6 +68,11 @@ class Metrics:
             "Tokens of accepted sequences that no step has taken yet.",
             registry=self.registry,
         )
+        self._unsent_bytes = Gauge(
+            "hotbed_tulip_unsent_bytes",
+            "Rows answered that clients have not read yet; grows while a client does not read.",
+            registry=self.registry,
+        )
         self._step_tokens = Histogram(
             "hotbed_tulip_step_tokens",
             "Tokens in a step.",
@@ -108,6 +113,10 @@ class Metrics:
     def watch_queue(self, num_waiting_tokens: Callable[[], int]) -> None:
         """Read the queue's length from here whenever the page is asked for."""
         self._queue_tokens.set_function(num_waiting_tokens)
+
+    def watch_unsent(self, num_bytes: Callable[[], int]) -> None:
+        """Read the bytes that clients have not read from here whenever the page is asked for."""
+        self._unsent_bytes.set_function(num_bytes)
 
     def watch_engine(self, counters: Callable[[], Mapping[str, int]]) -> None:
         """Read the engine's own totals from here whenever the page is asked for."""

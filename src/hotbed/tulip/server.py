@@ -95,6 +95,7 @@ class _Server:
         self._service = TulipService()
         self._health = Health()
         self._metrics = Metrics()
+        self._metrics.watch_unsent(lambda: self._service.num_unsent_bytes)
         self._tracing: Tracing | None = None
         self.is_device_busy = False
 

@@ -9,7 +9,7 @@ import grpc
 from hotbed import __version__
 from hotbed.core.errors import HotbedError
 from hotbed.tulip import faults
-from hotbed.tulip.door import admit, hand_out
+from hotbed.tulip.door import admit, hand_out, tenant_of
 from hotbed.tulip.loop import StepLoop
 from hotbed.tulip.stream import Context, Stream
 from hotbed.tulip.work import Answer
@@ -29,6 +29,11 @@ class TulipService(pb_grpc.TulipServicer):
         self._streams: set[Stream] = set()
         self.num_calls = 0
         """Calls that came so far."""
+
+    @property
+    def num_unsent_bytes(self) -> int:
+        """Of answers that streams' clients have not read yet. May be asked from any thread."""
+        return sum(stream.num_unsent_bytes for stream in tuple(self._streams))
 
     def attach(self, steps: StepLoop) -> None:
         """From now on items go to this loop."""
@@ -132,7 +137,7 @@ class TulipService(pb_grpc.TulipServicer):
                 spec,
                 on_answer=on_answer,
                 timeout_s=timeout_s,
-                client=peer,
+                client=tenant_of(request.tenant) or peer,
                 traceparent=traceparent,
             )
         except HotbedError as error:

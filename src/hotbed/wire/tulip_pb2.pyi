@@ -94,18 +94,20 @@ class Error(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., param: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
 
 class Item(_message.Message):
-    __slots__ = ("id", "batch", "output", "timeout_ms", "traceparent")
+    __slots__ = ("id", "batch", "output", "timeout_ms", "tenant", "traceparent")
     ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     id: int
     batch: Ragged
     output: Output
     timeout_ms: int
+    tenant: bytes
     traceparent: str
-    def __init__(self, id: _Optional[int] = ..., batch: _Optional[_Union[Ragged, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., timeout_ms: _Optional[int] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., batch: _Optional[_Union[Ragged, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., timeout_ms: _Optional[int] = ..., tenant: _Optional[bytes] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class StreamRequest(_message.Message):
     __slots__ = ("items", "cancel")
@@ -132,12 +134,14 @@ class StreamReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[ItemResult, _Mapping]]] = ...) -> None: ...
 
 class EmbedRequest(_message.Message):
-    __slots__ = ("batch", "output")
+    __slots__ = ("batch", "output", "tenant")
     BATCH_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     batch: Ragged
     output: Output
-    def __init__(self, batch: _Optional[_Union[Ragged, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ...) -> None: ...
+    tenant: bytes
+    def __init__(self, batch: _Optional[_Union[Ragged, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., tenant: _Optional[bytes] = ...) -> None: ...
 
 class EmbedReply(_message.Message):
     __slots__ = ("rows",)

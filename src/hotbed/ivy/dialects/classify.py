@@ -174,7 +174,7 @@ class ClassifyRoutes(Handlers):
         )
         name = answer_id("classify", fields.request_id)
         call.parsed(self._metrics)
-        result = await model.scores.run(request, call.deadline)
+        result = await model.scores.run(request, call.caller)
         call.computed()
         answer = {
             "id": name,
@@ -218,7 +218,7 @@ class ClassifyRoutes(Handlers):
             ),
         )
         call.parsed(self._metrics)
-        result = await model.scores.run(request, call.deadline)
+        result = await model.scores.run(request, call.caller)
         call.computed()
         rows = [_ranked(scores, result.labels)[: how.top_k] for scores in result.scores]
         body = orjson.dumps(rows[0] if is_single else rows, option=orjson.OPT_SERIALIZE_NUMPY)

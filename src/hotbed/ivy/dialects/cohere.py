@@ -144,7 +144,7 @@ class CohereRoutes(Handlers):
 
         async def run(dtype: OutputDtype) -> EmbedResult:
             request = _request(fields, texts, dtype, auto_truncate=self._settings.auto_truncate)
-            return await model.pipeline.run(request, call.deadline)
+            return await model.pipeline.run(request, call.caller)
 
         # One after the other: side by side a request could fill the gateway's queue by itself and
         # be refused for that.

@@ -193,7 +193,7 @@ class EmbeddingsRoute(Handlers):
             auto_truncate=self._settings.auto_truncate,
         )
         call.parsed(self._metrics)
-        result = await model.pipeline.run(request, call.deadline)
+        result = await model.pipeline.run(request, call.caller)
         call.computed()
         usage: dict[str, Any] = {
             "prompt_tokens": result.num_tokens,

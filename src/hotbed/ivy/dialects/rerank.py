@@ -177,7 +177,7 @@ class RerankRoute(Handlers):
         request = to_request(fields, self._settings)
         name = answer_id("rerank", fields.request_id)
         call.parsed(self._metrics)
-        result = await model.scores.run(request, call.deadline)
+        result = await model.scores.run(request, call.caller)
         call.computed()
         best = best_first(result.relevance, _top_n(fields))
         answer: Any

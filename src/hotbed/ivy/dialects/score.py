@@ -120,7 +120,7 @@ class ScoreRoute(Handlers):
         request = to_request(fields, self._settings)
         name = answer_id("score", fields.request_id)
         call.parsed(self._metrics)
-        result = await model.scores.run(request, call.deadline)
+        result = await model.scores.run(request, call.caller)
         call.computed()
         answer = {
             "id": name,

@@ -216,7 +216,7 @@ class TeiRoutes(Handlers):
             names=_NAMES,
         )
         call.parsed(self._metrics)
-        result = await model.pipeline.run(request, call.deadline)
+        result = await model.pipeline.run(request, call.caller)
         call.computed()
         body = orjson.dumps(await number_rows(result.rows))
         return finish(call, result, body, self._metrics)
@@ -242,7 +242,7 @@ class TeiRoutes(Handlers):
         )
         call.parsed(self._metrics)
         try:
-            result = await model.pipeline.run(request, call.deadline)
+            result = await model.pipeline.run(request, call.caller)
         except HotbedError as error:
             source = f"inputs.sentences[{len(sentences)}]"
             if error.param != source:

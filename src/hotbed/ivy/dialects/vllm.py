@@ -140,7 +140,7 @@ class VllmRoutes(Handlers):
         )
         name = answer_id("pool", fields.request_id)
         call.parsed(self._metrics)
-        result = await model.pipeline.run(request, call.deadline)
+        result = await model.pipeline.run(request, call.caller)
         call.computed()
         rows = await encode_rows(result.rows, encoding)
         answer = {
