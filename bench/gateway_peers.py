@@ -154,7 +154,8 @@ def ask(port: int, texts: list[str]) -> Any:
 def hotbed() -> Iterator[Front]:
     from hotbed import __version__
 
-    with started(0.0, "auto") as (port, ivy):
+    # 256 requests of 32 texts are a million tokens, more than a queue takes by default.
+    with started(0.0, "auto", max_queue_tokens=4_000_000) as (port, ivy):
         siblings = psutil.Process().children()
         tulip = [p for p in siblings if "hotbed.tulip.testing" in p.cmdline()]
         yield Front("hotbed", __version__, port, ivy, behind=tulip)

@@ -35,7 +35,7 @@ def run(settings: ServeSettings, tulip: TulipSettings, ivy: IvySettings) -> int:
         tulip: more for every replica.
         ivy: more for every worker.
     """
-    log = OutputLog()
+    log = OutputLog(settings.log_format)
     try:
         holder = reserve_port(settings.host, settings.port)
     except PortError as error:
