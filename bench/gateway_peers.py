@@ -38,6 +38,7 @@ import psutil
 from bench import rows
 from bench.ivy_overhead import DIMENSIONS, cpu_seconds, drive, started
 from bench.service import free_port
+from hotbed import __version__
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
 
@@ -56,6 +57,7 @@ class Front:
     port: int
     process: psutil.Process
     behind: list[psutil.Process] = field(default_factory=list)
+    tokenizer: str = "Hugging Face's"
     latencies: dict[Any, list[float]] = field(default_factory=lambda: defaultdict(list))
     seconds: dict[Any, float] = field(default_factory=lambda: defaultdict(float))
     cpu: dict[Any, float] = field(default_factory=lambda: defaultdict(float))
@@ -74,7 +76,8 @@ def main() -> int:
     arguments = parser.parse_args()
     spawn = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as stack:
-        fronts = [stack.enter_context(hotbed())]
+        # With its own choice of tokenizer, and with the one that the others have.
+        fronts = [stack.enter_context(hotbed("auto")), stack.enter_context(hotbed("off"))]
         if arguments.infinity_python:
             fronts.append(stack.enter_context(infinity(arguments.infinity_python)))
         if arguments.vllm_path:
@@ -93,7 +96,7 @@ def main() -> int:
             for key in itertools.product(LOADS, arguments.concurrency)
             for row in rows_of(fronts, key, arguments)
         ]
-    columns = ["system", "load", "concurrency", "requests_per_s", "p50_ms", "p99_ms"]
+    columns = ["system", "tokenizer", "load", "concurrency", "requests_per_s", "p50_ms", "p99_ms"]
     columns += ["cpu_us_per_request", "cpu_us_with_engine"]
     rows.show("HTTP fronts over fakes", measured, columns)
     if arguments.out:
@@ -125,6 +128,7 @@ def rows_of(fronts: list[Front], key: Any, arguments: argparse.Namespace) -> lis
             cpu_us_per_request=round(alone),
             cpu_us_with_engine=round(alone + front.cpu_behind[key] / len(latencies) * 1e6),
             **rows.percentiles(latencies),
+            tokenizer=front.tokenizer,
             settings={"rounds": arguments.rounds, "seconds": arguments.seconds,
                       "machine": arguments.machine},
         )  # fmt: skip
@@ -151,14 +155,13 @@ def ask(port: int, texts: list[str]) -> Any:
 
 
 @contextlib.contextmanager
-def hotbed() -> Iterator[Front]:
-    from hotbed import __version__
-
+def hotbed(fast_tokenizers: str) -> Iterator[Front]:
+    before = set(psutil.Process().children())
     # 256 requests of 32 texts are a million tokens, more than a queue takes by default.
-    with started(0.0, "auto", max_queue_tokens=4_000_000) as (port, ivy):
-        siblings = psutil.Process().children()
-        tulip = [p for p in siblings if "hotbed.tulip.testing" in p.cmdline()]
-        yield Front("hotbed", __version__, port, ivy, behind=tulip)
+    with started(0.0, fast_tokenizers, max_queue_tokens=4_000_000) as (port, ivy):
+        tulip = list(set(psutil.Process().children()) - before - {ivy})
+        tokenizer = "nanotoken" if fast_tokenizers == "auto" else "Hugging Face's"
+        yield Front("hotbed", __version__, port, ivy, behind=tulip, tokenizer=tokenizer)
 
 
 @contextlib.contextmanager
