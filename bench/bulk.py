@@ -28,9 +28,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench import peers, rows
+from bench import peers
 from bench.cpu import MODEL, check, count_tokens
-from bench.texts import mixed_texts
+from hotbed.bench import rows
+from hotbed.bench.texts import mixed_texts
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
 

@@ -31,8 +31,8 @@ import httpx
 import numpy as np
 import psutil
 
-from bench import rows
 from bench.chaos_service import DIMENSIONS
+from hotbed.bench import rows
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
 from hotbed.text.options import EncodeOptions
