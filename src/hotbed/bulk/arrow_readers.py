@@ -122,10 +122,12 @@ def _cut(
 ) -> Iterator[Block]:
     """Blocks of the wanted rows; the first batch begins with row `at` of the source."""
     for batch in batches:
+        row_bytes = batch.nbytes // max(1, batch.num_rows)
         for start, stop in _overlap(ranges, at, at + batch.num_rows):
             for piece in range(start, stop, BLOCK_ROWS):
                 size = min(BLOCK_ROWS, stop - piece)
-                yield columns.block_of_table(first_row + piece, batch.slice(piece - at, size))
+                rows = batch.slice(piece - at, size)
+                yield columns.block_of_table(first_row + piece, rows, row_bytes)
         at += batch.num_rows
         if at >= ranges[-1][1]:
             return

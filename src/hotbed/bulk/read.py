@@ -19,8 +19,8 @@ from hotbed.core.errors import invalid
 
 WINDOW_ROWS = 4096
 """Enough for full steps of near-equal lengths."""
-WINDOW_BYTES = 16 << 20
-"""Of text: a bound on memory where rows are long."""
+WINDOW_BYTES = 32 << 20
+"""Of rows with all their columns: a bound on memory where they are long."""
 
 
 @dataclass(frozen=True)

@@ -84,16 +84,16 @@ class RowReader(ABC):
             next(islice(records, start - at, start - at), None)
             at = start
             rows: list[Row] = []
-            num_bytes = 0
+            sizes: list[int] = []
             for record in islice(records, stop - start):
                 rows.append(self.parse(at, record))
-                num_bytes += self.size(record)
+                sizes.append(self.size(record))
                 at += 1
-                if len(rows) == BLOCK_ROWS or num_bytes >= BLOCK_BYTES:
-                    yield columns.block(first_row + at - len(rows), rows)
-                    rows, num_bytes = [], 0
+                if len(rows) == BLOCK_ROWS or sum(sizes) >= BLOCK_BYTES:
+                    yield columns.block(first_row + at - len(rows), rows, sizes)
+                    rows, sizes = [], []
             if rows:
-                yield columns.block(first_row + at - len(rows), rows)
+                yield columns.block(first_row + at - len(rows), rows, sizes)
             if at != stop:
                 raise invalid(f"input {self.source.path} has become shorter since it was scanned")
 
@@ -188,12 +188,13 @@ class TextFile:
         """See `Reader`."""
         for _ in ranges:
             row: Row
+            data = Path(self._source.path).read_bytes()
             try:
-                text = Path(self._source.path).read_bytes().decode("utf-8-sig")
+                text = data.decode("utf-8-sig")
                 row = {"path": self._source.path, columns.text: text}
             except UnicodeDecodeError:
                 row = "the file is no UTF-8"
-            yield columns.block(first_row, [row])
+            yield columns.block(first_row, [row], [len(data)])
 
 
 def _odd(field: str) -> str:
