@@ -76,7 +76,7 @@ def main() -> int:
         measured = [by_slices(options, words, arguments, scratch, facts)]
         if arguments.memory:
             measured.append(as_one_job(options, words, arguments, scratch, facts))
-    columns = ["n", "tokens_per_s", "ratio_low", "ratio_to_engine", "ratio_high", "peak_mem_mib"]
+    columns = ["n", "tokens_per_s", "ratio_to_engine", "ratio_to_engine_low", "peak_mem_mib"]
     rows.show("Bulk on a card", measured, [*columns, "settings"])
     if arguments.out:
         rows.append(arguments.out, measured)
@@ -104,7 +104,7 @@ def by_slices(
     ours = Ours(options, scratch)
     size = arguments.rows // arguments.slices
     warm = corpus(words, min(size, 4096), long_share=arguments.long_share, seed=1)
-    cosine = float(cosines(ours.engine_alone(warm)[0], ours.job(warm)[0]).min())
+    cosine = float(cosines(ours.engine_alone(warm).rows, ours.job(warm).rows).min())
     if not cosine >= MIN_COSINE:
         sys.exit(f"the job's rows and the engine's differ: cosine {cosine}; nothing was timed")
     pairs: list[tuple[float, float]] = []
@@ -113,11 +113,11 @@ def by_slices(
         texts = corpus(words, size, long_share=arguments.long_share, seed=2 + number)
         tokens += ours.count_tokens(texts)
         if number % 2:
-            job_s = ours.job(texts)[1]
-            pairs.append((ours.engine_alone(texts)[1], job_s))
+            job_s = ours.job(texts).seconds
+            pairs.append((ours.engine_alone(texts).seconds, job_s))
         else:
-            alone_s = ours.engine_alone(texts)[1]
-            pairs.append((alone_s, ours.job(texts)[1]))
+            alone_s = ours.engine_alone(texts).seconds
+            pairs.append((alone_s, ours.job(texts).seconds))
         print(f"slice {number}: engine alone {pairs[-1][0]:.2f} s, job {pairs[-1][1]:.2f} s")
     ours.close()
     total = sum(job for _, job in pairs)
