@@ -25,10 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from bench import peers, rows
+from bench import peers
 from bench.bulk_ours import Ours, peak_rss_mib, ratio
 from bench.cpu import MODEL, check, count_tokens
-from bench.texts import mixed_texts
+from hotbed.bench import rows
+from hotbed.bench.texts import mixed_texts
 from hotbed.bulk.local import ModelOptions
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL

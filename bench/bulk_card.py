@@ -1,4 +1,4 @@
-"""A bulk job on a card against the engine alone: `python -m bench.bulk_card --tokenizer FILE`.
+"""A bulk job on a card against the engine alone: `python -m bench.bulk_card`.
 
 The corpus is synthetic from real text: rows of words drawn from a file, short ones (6 to 60 words)
 and long ones (150 to 380) by turns of windows and mixed in one, as many as asked for. Model: a real
@@ -26,15 +26,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from bench import rows
 from bench.bulk_ours import Ours, peak_rss_mib, ratio
-from bench.full_size import CONFIGS, cosines, saved_model
-from bench.texts import gensim_data
+from bench.full_size import cosines
+from hotbed.bench import rows
+from hotbed.bench.folders import write_folder
+from hotbed.bench.shapes import SHAPES
+from hotbed.bench.texts import gensim_data
 from hotbed.bulk.command import embed_files
 from hotbed.bulk.local import ModelOptions
 from hotbed.bulk.options import JobOptions
 
-MODELS = {"pplx-embed-0.6b": "Qwen3-0.6B bidirectional", "bge-m3": "bge-m3"}
 MIN_COSINE = 0.999
 SHORT, LONG = (6, 60), (150, 380)
 _ROWS_A_FILE = 100_000
@@ -42,8 +43,8 @@ _ROWS_A_FILE = 100_000
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tokenizer", type=Path, required=True, help="a tokenizer.json")
-    parser.add_argument("--model", choices=MODELS, default="pplx-embed-0.6b")
+    parser.add_argument("--tokenizer", type=Path, help="unset: one trained on the corpus")
+    parser.add_argument("--model", choices=SHAPES, default="pplx-embed-0.6b")
     parser.add_argument("--source", type=Path, help="text file to draw words from; unset: gensim's")
     parser.add_argument("--kernel-dir", type=Path)
     parser.add_argument("--device", default="cuda")
@@ -58,10 +59,14 @@ def main() -> int:
     words = source.read_text(encoding="utf-8").split()
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        config, pooling = CONFIGS[MODELS[arguments.model]]
         folder = scratch / "model"
-        folder.mkdir()
-        saved_model(config, pooling, folder, arguments.device, arguments.tokenizer)
+        write_folder(
+            SHAPES[arguments.model],
+            folder,
+            device=torch.device(arguments.device),
+            texts=corpus(words, 2000, long_share=0.5, seed=0),
+            tokenizer=arguments.tokenizer,
+        )
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         options = ModelOptions(

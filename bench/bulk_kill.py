@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from bench.texts import mixed_texts
+from hotbed.bench.texts import mixed_texts
 
 _ROWS_A_PART = 20
 _POLL_S = 0.005

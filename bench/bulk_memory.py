@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from bench import rows
 from bench.bulk_ours import peak_rss_mib
-from bench.texts import mixed_texts
+from hotbed.bench import rows
+from hotbed.bench.texts import mixed_texts
 from hotbed.bulk.job import run_job
 from hotbed.bulk.local import LocalModel, ModelOptions
 from hotbed.bulk.options import JobOptions

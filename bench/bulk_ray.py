@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import ray
 
-from bench import rows
 from bench.cpu import MODEL
-from bench.texts import mixed_texts
+from hotbed.bench import rows
+from hotbed.bench.texts import mixed_texts
 from hotbed.bulk.command import embed_files
 from hotbed.bulk.local import ModelOptions
 from hotbed.bulk.options import JobOptions
