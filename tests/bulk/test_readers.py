@@ -196,6 +196,47 @@ def test_an_input_that_cannot_be_read_is_named(
         scan(find_sources(inputs, "auto"), "text", keep=(), vector_column="v")
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.ndjson.gz", "a.txt"])
+def test_parts_in_the_middle_are_the_same_rows(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "MARK_ROWS", 16)
+    monkeypatch.setattr(readers, "BLOCK_ROWS", 7)
+    path, form = tmp_path / name, "lines" if name == "a.txt" else "auto"
+    if name == "a.txt":
+        path.write_bytes(b"\xef\xbb\xbf" + b"".join(b"%d\r\n" % i for i in range(300)))
+    else:
+        WRITERS[name](path)
+    corpus = corpus_of(path, form=form)
+    assert len(corpus.marks[0]) == (18 if name in ("a.jsonl", "a.txt") else 0)
+    whole = [row for block in corpus.blocks([(0, 300)]) for row in block.table.to_pylist()]
+    assert len(whole) == 300
+    for ranges in ([(15, 18)], [(16, 17), (40, 90), (299, 300)], [(3, 5), (6, 200)]):
+        made = [row for block in corpus.blocks(ranges) for row in block.table.to_pylist()]
+        assert made == [row for start, stop in ranges for row in whole[start:stop]]
+
+
+def test_a_part_at_the_end_does_not_read_the_file_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "MARK_ROWS", 16)
+    corpus = corpus_of(write_jsonl(tmp_path / "a.jsonl", ROWS))
+    reader = readers.JsonLines(corpus.sources[0], corpus.marks[0])
+    given = list(reader.records(corpus.marks[0][-1]))
+    assert len(given) == 300 - 288
+    read_from: list[int] = []
+    records = readers.LineReader.records
+
+    def noted(self: readers.LineReader, position: int = 0) -> Any:
+        for record in records(self, position):
+            read_from.append(position)
+            yield record
+
+    monkeypatch.setattr(readers.LineReader, "records", noted)
+    list(corpus.blocks([(290, 300)]))
+    assert read_from == [corpus.marks[0][-1]] * 12
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "arrow", "csv"])
 def test_other_columns_count_for_a_windows_size(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
