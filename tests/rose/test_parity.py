@@ -44,11 +44,15 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "qwen3 causal last": (make_qwen3, {"causal": True}),
     "qwen3 bidirectional mean": (make_qwen3, {"causal": False}),
     "qwen3 head dim 128": (make_qwen3, {"head_dim": 128, "layers": 1}),
+    "bert to the last position": (make_family, {"config": "bert"}),
     "bert. prefix": (make_family, {"config": "bert", "prefix": "bert.", "pooling": "cls"}),
     "roberta": (make_family, {"config": "roberta", "prefix": "roberta."}),
+    "roberta without prefix": (make_family, {"config": "roberta", "pooling": "cls"}),
+    "xlm-roberta prefix": (make_family, {"config": "xlm-roberta", "prefix": "roberta."}),
     "xlm-roberta cls": (make_family, {"config": "xlm-roberta", "pooling": "cls"}),
     "xlm-roberta pad id 3": (make_family, {"config": "xlm-roberta", "pad_token_id": 3}),
     "camembert": (make_family, {"config": "camembert", "prefix": "roberta."}),
+    "camembert without prefix": (make_family, {"config": "camembert"}),
     "distilbert": (make_family, {"config": "distilbert"}),
     "distilbert prefix": (
         make_family,
@@ -73,7 +77,12 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
         make_family,
         BPE | {"config": "mistral", "pooling": "last", "tokenizer": "bpe with end"},
     ),
-    "mistral mean": (make_family, BPE | {"config": "mistral"}),
+    "mistral mean": (make_family, BPE | {"config": "mistral", "prefix": "model."}),
+    "qwen3 sharded": (make_family, BPE | {"config": "qwen3", "pooling": "last"}),
+    "qwen3 prefix, sharded": (
+        make_family,
+        BPE | {"config": "qwen3", "is_causal": False, "prefix": "model."},
+    ),
     "mistral without a window": (
         make_family,
         BPE | {"config": "mistral", "sliding_window": None, "pooling": "last"},
@@ -285,11 +294,13 @@ def test_rows_equal_transformers(name: str, tmp_path: Path) -> None:
     engine = RoseEngine.load(checkpoint, num_threads=1)
     limit = engine.info.max_tokens
     random = np.random.default_rng(0)
+    # What one side sees and what both see, one token less and one more.
     reach = TRAINED[name] - 1 if name in TRAINED else WINDOWS.get(name, 16)
+    around = [n + d for n in (reach + 1, 2 * reach + 1) for d in (-1, 0, 1)]
     # transformers' RoBERTa looks for pad ids in the text to find positions, so none is in it.
     sequences = [
         random.integers(5, engine.info.vocab_size, n)
-        for n in (1, 2, limit - 1, limit, reach, reach + 1, reach + 1, reach + 2, limit // 2, 1)
+        for n in (1, 2, limit - 1, limit, *around, *around, limit // 2, 1)
     ]
     expected = _reference(folder, sequences, engine.info.pooling)
     raw = OutputSpec(normalize=False)
