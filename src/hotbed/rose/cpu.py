@@ -88,7 +88,6 @@ class CpuRunner:
             rows = pool(states, batch, self._recipe.pooling)
             if len(batch.restore) > 1:
                 rows = rows[torch.from_numpy(batch.restore)]
-            rows = self._recipe.of_pooled(rows)
-            finite = torch.isfinite(rows).all(dim=-1).numpy()
+            rows, finite = self._recipe.of_pooled(rows)
             finished = [tensor.numpy() for tensor in self._recipe.finish(rows, segments)]
-        return StepResult(finished, finite)
+        return StepResult(finished, finite.numpy())

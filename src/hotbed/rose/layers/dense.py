@@ -2,6 +2,8 @@
 
 They run once a sequence, not once a token, so fp32 costs nothing that shows, and a row is rounded
 only when it is sent. F.linear in fp32 does not use TF32 unless a process asks for it.
+
+Whether a row is finite is looked at before each activation: tanh makes 1 of infinity, ReLU 0.
 """
 
 from __future__ import annotations
@@ -32,13 +34,25 @@ class Dense:
     bias: Tensor | None
     activation: DenseActivation
 
-    def __call__(self, rows_SI: Tensor) -> Tensor:
-        """Fp32 rows [S, in] to [S, out]."""
-        return _ACTIVATIONS[self.activation](F.linear(rows_SI, self.weight, self.bias))
+    def __call__(self, rows_SI: Tensor) -> tuple[Tensor, Tensor]:
+        """Fp32 rows [S, in] to [S, out], and what of them was finite before the activation."""
+        linear_SO = F.linear(rows_SI, self.weight, self.bias)
+        return _ACTIVATIONS[self.activation](linear_SO), are_finite(linear_SO)
 
 
-def project(rows_SD: Tensor, modules: Sequence[Dense]) -> Tensor:
-    """Pooled fp32 rows [S, D] through all modules."""
+def project(rows_SD: Tensor, modules: Sequence[Dense]) -> tuple[Tensor, Tensor]:
+    """Pooled fp32 rows [S, D] through all modules.
+
+    Returns:
+        The rows, fp32 [S, out], and bool [S]: whether all values on the way there were finite.
+    """
+    finite = are_finite(rows_SD)
     for module in modules:
-        rows_SD = module(rows_SD)
-    return rows_SD
+        rows_SD, still_finite = module(rows_SD)
+        finite = finite & still_finite
+    return rows_SD, finite
+
+
+def are_finite(rows_SD: Tensor) -> Tensor:
+    """Rows [S, D] to bool [S]: whether all of a row is finite."""
+    return torch.isfinite(rows_SD).all(dim=-1)

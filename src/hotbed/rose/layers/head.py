@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hotbed.core.model_info import Activation
+from hotbed.rose.layers.dense import are_finite
 
 HeadActivation = Literal["tanh", "relu", "gelu"]
 
@@ -44,13 +45,14 @@ class HeadDense:
     activation: HeadActivation
     norm: tuple[Tensor, float] | None = None
 
-    def __call__(self, rows_SD: Tensor) -> Tensor:
-        """fp32 [S, D] to fp32 [S, D]."""
-        rows_SD = _ACTIVATIONS[self.activation](F.linear(rows_SD, self.weight, self.bias))
-        if self.norm is None:
-            return rows_SD
-        weight, eps = self.norm
-        return F.layer_norm(rows_SD, weight.shape, weight, None, eps)
+    def __call__(self, rows_SD: Tensor) -> tuple[Tensor, Tensor]:
+        """fp32 [S, D] to fp32 [S, D], and bool [S]: finite before the activation."""
+        linear_SD = F.linear(rows_SD, self.weight, self.bias)
+        rows_SD = _ACTIVATIONS[self.activation](linear_SD)
+        if self.norm is not None:
+            weight, eps = self.norm
+            rows_SD = F.layer_norm(rows_SD, weight.shape, weight, None, eps)
+        return rows_SD, are_finite(linear_SD)
 
 
 class Head:
@@ -65,11 +67,14 @@ class Head:
         self._out = out
         self._dense = dense
 
-    def __call__(self, rows_SD: Tensor) -> Tensor:
-        """fp32 [S, D] to fp32 [S, L]."""
+    def __call__(self, rows_SD: Tensor) -> tuple[Tensor, Tensor]:
+        """fp32 [S, D] to fp32 [S, L], and bool [S]: whether all values on the way were finite."""
+        finite = are_finite(rows_SD)
         if self._dense is not None:
-            rows_SD = self._dense(rows_SD)
-        return F.linear(rows_SD, *self._out)
+            rows_SD, still_finite = self._dense(rows_SD)
+            finite = finite & still_finite
+        logits_SL = F.linear(rows_SD, *self._out)
+        return logits_SL, finite & are_finite(logits_SL)
 
 
 def activate(logits_SL: Tensor, activation: Activation) -> Tensor:
