@@ -1,0 +1,5 @@
+"""`python -m hotbed.cli`."""
+
+from hotbed.cli import main
+
+main()
