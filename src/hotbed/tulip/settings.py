@@ -42,7 +42,7 @@ class TulipSettings:
     """Commit, tag or branch of a hub model."""
     offline: bool | None = None
     """Never use the network to find the model; unset: as the hub library is set."""
-    task: Literal["auto", "embed", "score"] = "auto"
+    task: Literal["auto", "embed", "score", "sparse"] = "auto"
     """What the model does: embed or score (rerank, classify); auto: what its files say."""
     listen: str = "127.0.0.1:50051"
     """gRPC address: host:port or unix:/path; port 0 takes a free one."""
