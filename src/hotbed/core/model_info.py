@@ -102,7 +102,9 @@ class ModelInfo:
         Raises:
             HotbedError: INVALID_INPUT naming the model's pooling.
         """
-        if self.task != "embed":
+        if self.task == "embed":
+            self.check_output("dense")
+        else:
             raise invalid("rows of chunks (spans) need a model that embeds; this one scores")
         if self.pooling != "mean":
             raise invalid(
