@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bench.rows import RESULTS, ROOT
+from hotbed.bench.rows import RESULTS, ROOT
 
 Row = dict[str, Any]
 

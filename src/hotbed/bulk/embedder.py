@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
 from hotbed.core.errors import HotbedError, shift_input_index
 from hotbed.core.ragged import RaggedBatch
+from hotbed.rose.attention.select import AttentionSettings
 from hotbed.rose.engine import RoseEngine
 from hotbed.text.chunked import encode_chunks
 from hotbed.text.prompts import resolve_prompt
@@ -35,6 +37,8 @@ class Embedder(MoreOutputs):
         fast_tokenizers: ``auto`` uses an installed fast tokenizer that passes its self-check.
         task: ``sparse`` reads a bare masked language model as a SPLADE; other models say what
             they are.
+        attention: backend on a GPU: ``auto``, ``sdpa``, ``varlen`` or ``fa4``.
+        kernel_dir: folder of kernels built ahead of time, for a GPU.
 
     `info.widths` names the outputs of the model. Dense rows are what `embed` gives; for the others
     see `embed_tokens`, `embed_multi_vector`, `embed_sparse` and `embed_outputs`.
@@ -53,12 +57,18 @@ class Embedder(MoreOutputs):
         offline: bool | None = None,
         fast_tokenizers: Literal["auto", "off"] = "auto",
         task: Literal["embed", "sparse"] = "embed",
+        attention: str = "auto",
+        kernel_dir: Path | None = None,
     ) -> None:
         checkpoint = load_checkpoint(model, offline=offline, task=task)
         self._multi_vector = checkpoint.multi_vector
         self._prompts = checkpoint.prompts
         self._engine = RoseEngine.load(
-            checkpoint, device=device, dtype=dtype, num_threads=num_threads
+            checkpoint,
+            device=device,
+            dtype=dtype,
+            attention=AttentionSettings(attention, kernel_dir),
+            num_threads=num_threads,
         )
         self._tokenizer = Tokenizer.load(
             checkpoint.tokenizer,

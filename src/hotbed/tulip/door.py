@@ -16,7 +16,7 @@ from hotbed.tulip import faults
 from hotbed.tulip.work import Answer
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.codec import decode_output, decode_ragged, encode_row_sets, encode_rows
-from hotbed.wire.limits import MAX_ANSWER_BYTES
+from hotbed.wire.limits import MAX_ANSWER_BYTES, MAX_TENANT_BYTES
 
 _MAX_UINT32 = 2**32 - 1
 
@@ -45,6 +45,17 @@ def admit(
     if spec.is_plain:
         return batch, _explicit(spec, info)
     return batch, _explicit_outputs(spec, batch, info)
+
+
+def tenant_of(name: bytes) -> bytes:
+    """The tenant of an item; empty if it names none.
+
+    Raises:
+        HotbedError: INVALID_INPUT if the name is too long: it is kept while its items wait.
+    """
+    if len(name) > MAX_TENANT_BYTES:
+        raise invalid(f"tenant has {len(name)} bytes, the limit is {MAX_TENANT_BYTES}", "tenant")
+    return name
 
 
 def hand_out(answer: Answer, fingerprint: str, into: pb.Rows) -> None:
