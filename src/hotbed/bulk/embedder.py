@@ -17,6 +17,7 @@ from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.attention.select import AttentionSettings
 from hotbed.rose.engine import RoseEngine
 from hotbed.text.chunked import encode_chunks
+from hotbed.text.multi_vector import check_marks
 from hotbed.text.prompts import resolve_prompt
 from hotbed.text.tokenizer import EncodeOptions, Tokenizer
 
@@ -76,6 +77,8 @@ class Embedder(MoreOutputs):
             vocab_size=self.info.vocab_size,
             fast=fast_tokenizers,
         )
+        if self._multi_vector is not None:
+            check_marks(self._tokenizer, self._multi_vector)
 
     def embed(
         self,

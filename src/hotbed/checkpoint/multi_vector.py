@@ -8,6 +8,7 @@ words without a vector, queries filled up) is read too; `hotbed.text.multi_vecto
 from __future__ import annotations
 
 import string
+from collections.abc import Iterator
 from typing import Any, Literal, cast
 
 from hotbed.checkpoint.dense import read_dense
@@ -71,6 +72,7 @@ def read_late_interaction(
             "tuple[Literal['query', 'document'], ...]",
             tuple([tasks] if isinstance(tasks, str) else tasks),
         ),
+        marks=tuple(_marks(settings, tokens)),
         **_lengths(folder, transformer, settings, tokens),
     )
 
@@ -92,6 +94,19 @@ def read_extra_head(folder: ModelFolder, *, width: int, weights: bool) -> MultiV
         tensors=held if weights else {},
     )
     return MultiVectorHead(dense=(layer,), normalize=True, skips_first=True)
+
+
+def _marks(settings: dict[str, Any], tokens: TokenIds) -> Iterator[tuple[str, int]]:
+    """PyLate's prefixes that are a token, with or without the white space behind it."""
+    for field in ("query_prefix", "document_prefix"):
+        prefix = settings.get(field)
+        if not isinstance(prefix, str) or not prefix.split():
+            continue
+        found = tokens.find(prefix)
+        if found is None:
+            found = tokens.find(prefix.split()[0])
+        if found is not None:
+            yield prefix, found
 
 
 def _check_normalize(folder: ModelFolder) -> None:

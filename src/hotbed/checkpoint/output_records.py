@@ -33,6 +33,9 @@ class MultiVectorHead(msgspec.Struct, frozen=True, kw_only=True):
     expansion: tuple[int, int] | None = None
     """A token id that fills up queries behind their end, and the length up to which it does."""
 
+    marks: tuple[tuple[str, int], ...] = ()
+    """Prefixes that are one token of the vocabulary, and its id: the text must become just that."""
+
     @property
     def dimensions(self) -> int:
         return self.dense[-1].out_features

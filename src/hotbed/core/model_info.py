@@ -65,6 +65,11 @@ class ModelInfo:
             return {}
         return dict(self.outputs) if self.outputs else {"dense": self.dimensions}
 
+    @property
+    def first_output(self) -> OutputKind:
+        """What the model gives to whoever has no wishes; of a model that scores its scores."""
+        return self.outputs[0][0] if self.outputs and self.task == "embed" else "dense"
+
     def row_width(self, spec: OutputSpec) -> int:
         """Elements in a row of this spec, of an output that the model has; `also` is left out."""
         if spec.kind == "dense":

@@ -228,7 +228,7 @@ class RoseEngine:
         if batch.spans is not None:
             self._info.check_spans()
         if segments is None:
-            segments = (OutputSegment(0, batch.num_rows, OutputSpec(kind=self._kinds[0])),)
+            segments = (OutputSegment(0, batch.num_rows, OutputSpec(kind=self._info.first_output)),)
         for segment in segments:
             if segment.spec.kind not in self._kinds:
                 self._info.check_output(segment.spec.kind)

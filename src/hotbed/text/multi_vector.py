@@ -9,10 +9,31 @@ from dataclasses import replace
 import numpy as np
 
 from hotbed.checkpoint.records import MultiVectorHead
+from hotbed.core.errors import invalid
 from hotbed.core.ragged import Int32Array, RaggedBatch
 from hotbed.core.rows import RowSet
 from hotbed.text.options import EncodeOptions
 from hotbed.text.prompts import InputType
+from hotbed.text.tokenizer import Tokenizer
+
+
+def check_marks(tokenizer: Tokenizer, head: MultiVectorHead) -> None:
+    """Refuse a tokenizer that does not make one token of a prefix that is one.
+
+    A file that lower-cases texts before it looks for its added tokens never finds ``[Q] ``.
+
+    Raises:
+        HotbedError: INVALID_INPUT naming the prefix and what to change.
+    """
+    for text, token in head.marks:
+        ids = tokenizer.encode([f"{text}a"], EncodeOptions(add_special_tokens=False)).batch
+        if int(ids.token_ids[0]) != token:
+            raise invalid(
+                f"the model's prefix {text!r} is the token {token} of its vocabulary, but its"
+                " tokenizer.json makes other tokens of the text. Put it among added_tokens there,"
+                " with special true and normalized false",
+                "added_tokens",
+            )
 
 
 def limited(
@@ -26,11 +47,19 @@ def limited(
         input_type: of the texts; None: neither query nor document.
         max_tokens: the model's own limit.
     """
-    limits = {"query": head.query_length, "document": head.document_length}
-    limit = limits.get(input_type or "")
+    limit = limited_tokens(head, input_type, max_tokens)
     if limit is None or options.max_tokens is not None:
         return options
-    return replace(options, max_tokens=min(limit, max_tokens))
+    return replace(options, max_tokens=limit)
+
+
+def limited_tokens(
+    head: MultiVectorHead, input_type: InputType | None, max_tokens: int
+) -> int | None:
+    """The head's own limit for such inputs, `max_tokens` at most; None: it has none."""
+    limits = {"query": head.query_length, "document": head.document_length}
+    limit = limits.get(input_type or "")
+    return None if limit is None else min(limit, max_tokens)
 
 
 def filled_up(
