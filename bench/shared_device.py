@@ -28,8 +28,7 @@ import psutil
 import torch
 from tokenizers import Tokenizer
 
-from bench import rows
-from bench.full_size import CONFIGS, cosines, saved_model
+from bench.full_size import cosines
 from bench.http_load import (
     MIN_COSINE,
     MODEL,
@@ -40,7 +39,10 @@ from bench.http_load import (
     load,
     texts_of,
 )
-from bench.service import free_port, wait_until_ready
+from hotbed.bench import rows
+from hotbed.bench.folders import write_folder
+from hotbed.bench.service import any_ended, free_port, wait_until_ready
+from hotbed.bench.shapes import SHAPES
 
 CLIENT_PROCESSES = 4
 
@@ -63,8 +65,8 @@ def main() -> int:
     spawn = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
     with tempfile.TemporaryDirectory() as name, spawn.Pool(CLIENT_PROCESSES) as clients:
         folder = Path(name) / "model"
-        folder.mkdir()
-        saved_model(*CONFIGS[MODEL], folder, "cuda", options.tokenizer)
+        cuda = torch.device("cuda")
+        write_folder(SHAPES[MODEL], folder, device=cuda, texts=[], tokenizer=options.tokenizer)
         torch.cuda.empty_cache()
         expected = engine_rows(folder, tokenizer, texts, options.kernel_dir)
         for mps in (False, True):
@@ -127,7 +129,7 @@ def service(
         command += ["--tulip.kernel-dir", str(options.kernel_dir)]
     server = subprocess.Popen(command, env=environment, start_new_session=True)
     try:
-        wait_until_ready(port, [server])
+        wait_until_ready(f"http://127.0.0.1:{port}/ready", any_ended([server]))
         yield port, psutil.Process(server.pid)
     finally:
         server.send_signal(signal.SIGTERM)

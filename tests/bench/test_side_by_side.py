@@ -76,3 +76,41 @@ def test_every_suite_beside_vllm_with_equal_rows(
         ("tei", "not installed here"),
         ("tei", "not measured with models that score"),
     }
+
+
+@pytest.mark.slow
+@pytest.mark.weights
+@pytest.mark.timeout(600)
+def test_the_default_model_beside_its_peers_on_a_cpu(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("fastembed")
+    pytest.importorskip("gensim")
+    out = tmp_path / "rows.jsonl"
+    peers = ("sentence-transformers", "onnxruntime", "fastembed")
+    options = [
+        *("--size", "tiny", "--device", "cpu", "--threads", "1", "--workers", "1"),
+        *("--systems", ",".join(("hotbed", *peers)), "--work", str(tmp_path / "work")),
+        *("--seconds", "0.1", "--rounds", "2", "--warm-up-s", "0", "--out", str(out)),
+        *("--clients", "2"),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "hotbed.cli", "bench", *options],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert {(r["system"], r["suite"], r["way"]) for r in rows} == {
+        *((system, suite, "offline") for system in ("hotbed", *peers)
+          for suite in ("latency", "scoring", "throughput")),
+        ("hotbed", "concurrency", "http"),
+        ("hotbed", "throughput", "clients"),
+    }  # fmt: skip
+    for row in rows:
+        assert row["model"] == "all-minilm-l6-v2"
+        assert not row["random_weights"]
+        assert row["cosine_min"] >= 0.9999
+        assert row["cosine_reference"] >= 0.9999
+        assert row["seq_per_s"] > 0

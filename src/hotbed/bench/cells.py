@@ -64,7 +64,7 @@ _SIZES: dict[Size, _Sizes] = {
     "small": _Sizes(
         latency_tokens=(16, 64, 256),
         scoring=((5, 128), (25, 128)),
-        throughput=((32, 64), (32, 256)),
+        throughput=((16, 64), (16, 256)),
         concurrency_tokens=128,
         concurrency=(1, 2, 4, 8),
         check_tokens=(9, 16, 64, 128, 256),

@@ -13,11 +13,12 @@ from hotbed.bench import rows
 from hotbed.bench.cells import Cell, Size, cells, check_tokens
 from hotbed.bench.check import Agreement, compare, requests_of
 from hotbed.bench.inputs import Inputs, Text
-from hotbed.bench.measure import Outcome, Pace, figures, least_pass_s, measure_cell
+from hotbed.bench.measure import Pace, figures, least_pass_s, measure_cell
 from hotbed.bench.members import Member
 from hotbed.bench.options import BenchOptions
 from hotbed.bench.process import SystemFailedError
-from hotbed.bench.start import NOT_INSTALLED, Started, Starter
+from hotbed.bench.record import Recorder
+from hotbed.bench.start import Started, Starter
 from hotbed.bench.subjects import Device, Model, prepare
 from hotbed.bench.texts import corpus
 from hotbed.core.errors import ErrorCode, HotbedError
@@ -62,7 +63,7 @@ class _Run:
         self._text = text
         self._begin = begin
         self._size: Size = options.sizes_for(device.type)
-        self._failed = False
+        self._recorder = Recorder(options, device, self._size, _say)
 
     def run(self, models: Sequence[Model]) -> int:
         options, device = self._options, self._device
@@ -80,7 +81,9 @@ class _Run:
                 inputs[model.name].of_cell(cell)
         self._starter.wait()
         for model in models:
-            self._write_missing(model, found[model.name])
+            self._recorder.absent(model, found[model.name])
+            for name, lost in found[model.name].lost.items():
+                self._recorder.lost(model, found[model.name], name, lost)
         agreements = {m.name: self._check(m, found[m.name], inputs[m.name]) for m in models}
         order = [(i, m, c) for m in models for i, c in enumerate(plan[m.name])]
         # The first cells of all models, then the second ones: a run that ends early has some of
@@ -89,7 +92,7 @@ class _Run:
             requests = inputs[model.name].of_cell(cell)
             self._measure(cell, requests, model, found[model.name], agreements[model.name])
         _say(f"{time.monotonic() - self._begin:.0f} s in all; rows are in {options.out}")
-        return EXIT_FAILURE if self._failed else 0
+        return EXIT_FAILURE if self._recorder.has_failures else 0
 
     def _cells_of(self, model: Model) -> list[Cell]:
         return [
@@ -109,36 +112,29 @@ class _Run:
         Raises:
             HotbedError: INTERNAL if they differ, or Hotbed itself did not start.
         """
-        if _BASELINE not in started.members:
-            raise HotbedError(
-                ErrorCode.INTERNAL,
-                f"{model.name}: {_BASELINE} did not start; nothing was timed. "
-                + "; ".join(f"{name}: {message}" for name, message, _ in started.failed),
-            )
-        lengths = [n for n in check_tokens(self._size) if n <= model.max_tokens for _ in range(2)]
-        texts = [text for n in dict.fromkeys(lengths) for text in inputs.of(n, 2)]
-        requests = requests_of(texts)
+        requests, lengths = self._check_requests(model, inputs)
         found: dict[str, Any] = {}
         for name, member in list(started.members.items()):
             for way in sorted(member.ways):
-                key = name if way == "offline" else f"{member.system} {way}"
                 try:
-                    found[key] = member.rows(way, requests)
+                    found[_key(member, way)] = member.rows(way, requests)
                 except SystemFailedError as error:
-                    self._fail(model, started, name, f"check: {error}")
+                    self._lose(model, started, name, member, f"check: {error}")
                     break
         reference = None
         if started.reference is not None:
             try:
-                reference = started.reference.rows("offline", requests[: len(texts)])
+                reference = started.reference.rows("offline", requests[: len(lengths)])
             except SystemFailedError as error:
-                tail = started.reference.log_tail()
-                self._write_failure(model, started, "reference", f"check: {error}", tail=tail)
-            self._starter.drop(started.reference)
+                self._lose(model, started, "reference", started.reference, f"check: {error}")
+            else:
+                self._starter.drop(started.reference)
             started.reference = None
         if _BASELINE not in found:
+            why = started.lost[_BASELINE].message
             raise HotbedError(
-                ErrorCode.INTERNAL, f"{model.name}: {_BASELINE} failed; nothing was timed"
+                ErrorCode.INTERNAL,
+                f"{model.name}: {_BASELINE} failed, nothing was timed: {why}",
             )
         try:
             agreements = compare(
@@ -152,9 +148,15 @@ class _Run:
         except HotbedError as error:
             raise HotbedError(error.code, f"{model.name}: {error.message}") from None
         for key, agreement in agreements.items():
-            figures_of = ", ".join(f"{k} {v}" for k, v in agreement.fields(model.task).items())
-            _say(f"{model.name}: {key}: {figures_of}{'' if agreement.agrees else ', DIFFERENT'}")
+            words = ", ".join(f"{k} {v}" for k, v in agreement.fields(model.task).items())
+            _say(f"{model.name}: {key}: {words}{'' if agreement.agrees else ', DIFFERENT'}")
         return agreements
+
+    def _check_requests(self, model: Model, inputs: Inputs) -> tuple[list[list[Text]], list[int]]:
+        """What every system is asked first, and the texts' lengths: two texts of each."""
+        lengths = [n for n in check_tokens(self._size) if n <= model.max_tokens]
+        texts = [text for n in lengths for text in inputs.of(n, 2)]
+        return requests_of(texts), [len(text.ids) for text in texts]
 
     def _measure(
         self,
@@ -167,15 +169,7 @@ class _Run:
         """Time a cell and write its rows."""
         options, ceilings = self._options, self._device.ceilings
         members = {n: m for n, m in started.members.items() if cell.way in m.ways}
-        if not members:
-            return
-        why = None
-        least = least_pass_s(cell, model.cost, ceilings)
-        minutes = (time.monotonic() - self._begin) / 60
-        if options.max_minutes is not None and minutes > options.max_minutes:
-            why = f"the run's {options.max_minutes:g} minutes were over"
-        elif options.longest_pass_s is not None and least > options.longest_pass_s:
-            why = f"one request of each client takes {least:.1f} s at the ceilings"
+        why = self._why_left_out(cell, model)
         pace = Pace(
             options.seconds,
             options.rounds,
@@ -184,93 +178,46 @@ class _Run:
             pause_s=_CPU_PAUSE_S if self._device.type == "cpu" else 0.0,
         )
         outcomes = {} if why is not None else measure_cell(cell, requests, members, pace)
-        made = []
+        fields: dict[str, dict[str, Any]] = {}
         for name, member in members.items():
-            key = name if cell.way == "offline" else f"{member.system} {cell.way}"
-            fields: dict[str, Any] = {"settings": member.settings}
-            if key in agreements:
-                fields |= agreements[key].fields(model.task)
-                fields |= {} if agreements[key].agrees else {"different": True}
-            if why is not None:
-                fields["left_out"] = why
-            else:
-                outcome = outcomes[name]
-                if outcome.error is None:
-                    fields |= figures(cell, outcome.samples, model.cost, ceilings)
-                else:
-                    fields |= self._error_fields(outcome, member)
-            made.append(self._row(cell, member.system, model, started, **fields))
-            if name in outcomes and outcomes[name].is_out:
-                self._starter.drop(started.members.pop(name))
-        rows.append(options.out, made)
-        _say(f"{model.name}: {cell}: " + (why or "; ".join(map(_brief, made))))
+            of_row: dict[str, Any] = {"settings": member.settings, "left_out": why}
+            agreement = agreements.get(_key(member, cell.way))
+            if agreement is not None:
+                of_row |= agreement.fields(model.task)
+                of_row |= {} if agreement.agrees else {"different": True}
+            outcome = outcomes.get(name)
+            if outcome is not None and outcome.error is not None:
+                of_row |= {"error": outcome.error, "log_tail": list(member.log_tail())}
+            elif outcome is not None:
+                of_row |= figures(cell, outcome.samples, model.cost, ceilings)
+            fields[member.system] = of_row
+        self._recorder.cell(cell, model, started, fields, why)
+        for name, outcome in outcomes.items():
+            if outcome.is_out:
+                message = f"{cell}: {outcome.error}"
+                self._starter.lose(started, name, members[name], message)
 
-    def _error_fields(self, outcome: Outcome, member: Member) -> dict[str, Any]:
-        self._failed = True
-        return {"error": outcome.error, "log_tail": list(member.log_tail())}
+    def _why_left_out(self, cell: Cell, model: Model) -> str | None:
+        options = self._options
+        minutes = (time.monotonic() - self._begin) / 60
+        if options.max_minutes is not None and minutes > options.max_minutes:
+            return f"the run's {options.max_minutes:g} minutes were over"
+        least = least_pass_s(cell, model.cost, self._device.ceilings)
+        if options.longest_pass_s is not None and least > options.longest_pass_s:
+            return f"one request of each client takes {least:.1f} s at the ceilings"
+        return None
 
-    def _write_missing(self, model: Model, started: Started) -> None:
-        """A row for each system that is not there, and for each that could not be started."""
-        for system, why in started.absent.items():
-            row = self._row(None, system, model, started, absent=why)
-            rows.append(self._options.out, [row])
-            if why == NOT_INSTALLED:
-                _say(f"{model.name}: {system} is {why}")
-        for name, message, tail in started.failed:
-            self._write_failure(model, started, name, f"start: {message}", tail=tail)
-
-    def _fail(self, model: Model, started: Started, name: str, message: str) -> None:
-        """Take a member out."""
-        member = started.members.pop(name)
-        self._write_failure(model, started, name, message, tail=member.log_tail())
-        self._starter.drop(member)
-
-    def _write_failure(
-        self, model: Model, started: Started, name: str, message: str, *, tail: tuple[str, ...]
+    def _lose(
+        self, model: Model, started: Started, name: str, member: Member, message: str
     ) -> None:
-        self._failed = True
-        system, _, way = name.partition(" ")
-        fields = {"way": way or None, "error": message, "log_tail": list(tail)}
-        rows.append(self._options.out, [self._row(None, system, model, started, **fields)])
-        _say(f"{model.name}: {name} FAILED: {message}")
-
-    def _row(
-        self, cell: Cell | None, system: str, model: Model, started: Started, **fields: Any
-    ) -> dict[str, Any]:
-        place: dict[str, Any] = {}
-        if cell is not None:
-            place = {
-                "n": cell.n,
-                "tokens": cell.tokens,
-                "concurrency": cell.concurrency,
-                "way": cell.way,
-            }
-        return rows.row(
-            cell.suite if cell is not None else "start",
-            system,
-            model.name,
-            **{
-                **place,
-                **fields,
-                "version": started.versions.get(system, "unknown"),
-                "size": self._size,
-                "random_weights": model.random_weights,
-                "dtype": self._device.dtype,
-                "device": self._device.name,
-                "driver": self._device.driver,
-                "torch": self._device.torch,
-                "commit": self._options.commit,
-            },
-        )
+        """Take a member out, with a row that says why."""
+        self._starter.lose(started, name, member, message)
+        self._recorder.lost(model, started, name, started.lost[name])
 
 
-def _brief(row: dict[str, Any]) -> str:
-    if "error" in row:
-        return f"{row['system']} FAILED: {row['error']}"
-    rate = row["suite"] == "throughput"
-    return f"{row['system']} " + (
-        f"{row['seq_per_s']:,.1f}/s" if rate else f"p50 {row['p50_ms']:.2f} ms"
-    )
+def _key(member: Member, way: str) -> str:
+    """Of a member in one of its ways, among the rows that are compared."""
+    return f"{member.system} {way}"
 
 
 def _say(line: str) -> None:

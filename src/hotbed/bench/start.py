@@ -22,6 +22,23 @@ NOT_INSTALLED = "not installed here"
 _KV_CACHE = "kv_cache_memory_bytes"
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A member that cannot be asked any more.
+
+    Attributes:
+        system: its name.
+        ways: in which it would have been asked.
+        message: since when, and what happened.
+        log_tail: the last lines that its processes wrote.
+    """
+
+    system: str
+    ways: frozenset[str]
+    message: str
+    log_tail: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Started:
     """The systems with one model.
@@ -29,14 +46,14 @@ class Started:
     Attributes:
         members: those that run, by name and way: ``vllm offline``, ``vllm service``.
         absent: why a system is not there, by its name.
-        failed: (name and way, message, log lines) of those that could not be started.
+        lost: those that could not be started or failed later, by the same names.
         reference: transformers in fp32; None if it could not be started.
         versions: by system.
     """
 
     members: dict[str, Member] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
-    failed: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)
+    lost: dict[str, Lost] = field(default_factory=dict)
     reference: Member | None = None
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -103,6 +120,13 @@ class Starter:
             self._clients.close()
             self._clients = None
 
+    def lose(self, started: Started, name: str, member: Member, message: str) -> None:
+        """Take a member out and end it."""
+        lost = Lost(member.system, member.ways, message, member.log_tail())
+        started.lost[name] = lost
+        started.members.pop(name, None)
+        self.drop(member)
+
     def drop(self, member: Member) -> None:
         """End one."""
         self._started.remove(member)
@@ -118,9 +142,7 @@ class Starter:
             try:
                 member.wait_until_ready(deadline)
             except SystemFailedError as error:
-                self._say(f"{name} could not be started: {error}")
-                started.failed.append((name, str(error), member.log_tail()))
-                self.drop(member)
+                self.lose(started, name, member, f"start: {error}")
                 continue
             if name == "reference":
                 started.reference = member
