@@ -56,7 +56,7 @@ def _through_endpoint(
     stream: TextIO,
 ) -> None:
     defaults = ModelOptions(model=model_options.model)
-    for name in ("device", "dtype", "output_dtype", "threads", "offline"):
+    for name in ("device", "dtype", "invariant", "output_dtype", "threads", "offline"):
         if getattr(model_options, name) != getattr(defaults, name):
             option = name.replace("_", "-")
             raise invalid(f"--{option} does not go with --endpoint, which gives float32", name)

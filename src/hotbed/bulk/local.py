@@ -22,7 +22,8 @@ from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.errors import invalid
 from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
 from hotbed.core.step import Engine
-from hotbed.rose.device import dtype_name, resolve_device, resolve_dtype
+from hotbed.rose.compute import resolve_compute
+from hotbed.rose.device import resolve_device
 from hotbed.rose.engine import RoseEngine
 from hotbed.text.options import EncodeOptions
 from hotbed.text.prompts import resolve_prompt
@@ -36,6 +37,7 @@ class ModelOptions:
     model: str
     device: str = "auto"
     dtype: str = "auto"
+    invariant: bool = False
     input_type: Literal["query", "document"] | None = None
     prompt_name: str | None = None
     dimensions: int | None = None
@@ -75,7 +77,8 @@ class LocalModel:
             max_tokens=checkpoint.max_tokens,
             vocab_size=checkpoint.config.vocab_size,
         )
-        compute = dtype_name(resolve_dtype(options.dtype, resolve_device(options.device)))
+        device = resolve_device(options.device)
+        compute = resolve_compute(options.dtype, device, invariant=options.invariant).name
         self._fingerprint = fingerprint(checkpoint, compute)
         normalize = options.normalize
         self.recipe: Recipe = self._recipe(
@@ -124,6 +127,7 @@ class LocalModel:
             self._checkpoint,
             device=self._options.device,
             dtype=self._options.dtype,
+            invariant=self._options.invariant,
             num_threads=self._options.threads,
         )
 

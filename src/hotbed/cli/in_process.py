@@ -28,6 +28,7 @@ def embed(
     threads: int | None = None,
     device: str = "auto",
     dtype: str = "auto",
+    invariant: bool = False,
     offline: bool | None = None,
     output: Path | None = None,
     job: Annotated[
@@ -52,7 +53,8 @@ def embed(
         truncate: cut texts that are too long instead of refusing them.
         threads: CPU threads; unset: torch's own default.
         device: auto (a GPU if there is one), cpu, cuda or cuda:N.
-        dtype: type of the model's compute: auto, float32 or bfloat16.
+        dtype: type of the model's compute: auto, float32, bfloat16 or, on a GPU, fp8.
+        invariant: a text's row is the same bytes alone and in every batch.
         offline: never use the network to find the model; unset: as the hub library is set.
         output: write one NumPy array [texts, dimensions] to this .npy file instead of printing.
         job: see `JobOptions`.
@@ -73,6 +75,7 @@ def embed(
             model=model,
             device=device,
             dtype=dtype,
+            invariant=invariant,
             input_type=input_type,
             prompt_name=prompt_name,
             dimensions=dimensions,
@@ -83,7 +86,12 @@ def embed(
         )
     inputs = list(texts) or [line.rstrip("\r\n") for line in sys.stdin]
     with Embedder(
-        model, device=device, dtype=dtype, num_threads=threads, offline=offline
+        model,
+        device=device,
+        dtype=dtype,
+        invariant=invariant,
+        num_threads=threads,
+        offline=offline,
     ) as embedder:
         rows = embedder.embed(
             inputs,

@@ -19,6 +19,7 @@ TULIP_FIELDS_OF_SERVE = frozenset(
         "listen",
         "device",
         "dtype",
+        "invariant",
         "num_threads",
         "drain_timeout_s",
         "metrics_port",
@@ -75,7 +76,10 @@ class ServeSettings:
     """Where the model computes: auto (a GPU if there is one), cpu, cuda or cuda:N; with auto and
     cuda each replica takes a GPU of its own."""
     dtype: str = "auto"
-    """Type of the compute: auto (float32 on a CPU, bfloat16 on a GPU), float32 or bfloat16."""
+    """Type of the compute: auto (float32 on a CPU, bfloat16 on a GPU), float32, bfloat16 or, on a
+    GPU, fp8."""
+    invariant: bool = False
+    """A text's row is the same bytes alone, in every batch and on every replica."""
     threads: int | None = None
     """CPU threads of each replica; unset: the cores divided by the replicas."""
     drain_timeout_s: float = 30.0

@@ -10,7 +10,8 @@ of its own.
 On a GPU the GEMM is cuBLAS's, which takes bias, tanh-GELU and ReLU into its epilogue. The residual
 is the matrix it accumulates on: in place, as the out-of-place form copies it first. Exact GELU is a
 kernel of its own, together with the bias. For steps of many rows GELU runs in the epilogue of a
-GEMM from the folder of kernels, where there is one (`hotbed.rose.kernels.gemm`).
+GEMM from the folder of kernels, where there is one (`hotbed.rose.kernels.gemm`). In FP8 the product
+is that of `fp8_linear`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hotbed.rose.kernels.gemm_files import Epilogue
-from hotbed.rose.layers.fused import gemm_for, kernels_for
+from hotbed.rose.layers.fp8_linear import Activations, Fp8Product
+from hotbed.rose.layers.fused import current_mode, gemm_for, kernels_for
 
 Activation = Literal["none", "gelu", "gelu_tanh", "relu", "silu"]
 
@@ -57,9 +59,10 @@ class Linear:
         activation: applied to the output; not together with a residual.
 
     Attributes:
-        weight: [out, in], or oneDNN's form of it.
+        weight: [out, in], or oneDNN's form of it, or the values of the FP8 form.
         has_bias: whether there is a bias.
         kernels: the launchers if the layer is on a GPU, else None; see `hotbed.rose.layers.fused`.
+        fp8: the product in FP8, if the model is built so.
     """
 
     def __init__(
@@ -78,16 +81,24 @@ class Linear:
         )
         if self.kernels is not None and activation == "gelu":
             self.kernels.check_multiple("GELU", self.out_features)
+        self.fp8: Fp8Product | None = None
+        if self.kernels is not None and current_mode().fp8:
+            plain_bias = self.has_bias and activation != "gelu"
+            self.fp8 = Fp8Product(weight, has_bias=plain_bias, kernels=self.kernels)
+            self.weight = self.fp8.weight.values
         # Held by the layer, so that nothing is loaded under capture.
         self._fused = None
         if bias is not None and activation in _FUSED:
             self._fused = gemm_for(weight, _FUSED[activation])
 
-    def __call__(self, x_TI: Tensor, residual: Tensor | None = None) -> Tensor:
+    def __call__(self, x_TI: Activations, residual: Tensor | None = None) -> Tensor:
         """x [T, in] to [T, out], plus `residual` [T, out] if given.
 
         On a GPU the sum is written over `residual`: whoever gives it has no more use for it.
         """
+        if self.fp8 is not None:
+            return self._in_fp8(self.fp8, x_TI, residual)
+        assert isinstance(x_TI, Tensor), "norms make FP8 for layers in FP8 alone: a bug"
         if self._packed:
             ops = torch.ops.mkldnn._linear_pointwise
             out: Tensor
@@ -102,6 +113,19 @@ class Linear:
         y = F.linear(x_TI, self.weight, self._bias)
         if residual is not None:
             return y.add_(residual)
+        return y if self._activation == "none" else _ACTIVATIONS[self._activation](y)
+
+    def _in_fp8(self, fp8: Fp8Product, x_TI: Activations, residual: Tensor | None) -> Tensor:
+        if residual is not None:
+            y = fp8.add_(x_TI, residual)
+            return y if self._bias is None else y.add_(self._bias)
+        if self._fused is not None:
+            return self._fused(fp8.rows(x_TI), fp8.weight, self._bias)
+        if self._activation == "gelu":
+            assert self.kernels is not None, "FP8 is for GPUs alone"
+            activated: Tensor = self.kernels.bias_gelu_(fp8(x_TI, None), self._bias)
+            return activated
+        y = fp8(x_TI, self._bias)
         return y if self._activation == "none" else _ACTIVATIONS[self._activation](y)
 
     def _on_gpu(self, kernels: ModuleType, x_TI: Tensor, residual: Tensor | None) -> Tensor:
