@@ -47,7 +47,7 @@ def test_fp8_and_invariant_do_not_go_together(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     with pytest.raises(HotbedError, match="cannot be invariant"):
         resolve_compute("fp8", CUDA, invariant=True)
-    assert Compute(torch.bfloat16, invariant=True).name == "bfloat16 invariant"
+    assert resolve_compute("auto", CUDA, invariant=True).name == "bfloat16 invariant"
 
 
 def test_layers_are_built_for_it() -> None:

@@ -62,8 +62,6 @@ def resolve_compute(dtype: str, device: torch.device, *, invariant: bool = False
         _check_fp8(device)
         if invariant:
             raise invalid("dtype fp8 cannot be invariant: its products are tiled by a step's size")
-    if invariant:
-        raise invalid("invariant is not supported yet")
     return Compute(_DTYPES[dtype], fp8=dtype == "fp8", invariant=invariant)
 
 

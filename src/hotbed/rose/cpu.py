@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hotbed.core.output import OutputSegment
 from hotbed.core.ragged import RaggedBatch
@@ -31,6 +32,8 @@ class CpuRunner:
         max_tokens: longest sequence.
         num_threads: of one step; None takes torch's default.
         pair_offset: of the model's positions, see `hotbed.rose.batch`.
+        one_by_one: each sequence is computed as if it were alone, so that its row's bits are too:
+            oneDNN chooses its kernels by the number of rows.
     """
 
     # More tokens a step gain nothing (MiniLM, 2 threads, 2026-11-30) and cost latency.
@@ -44,7 +47,9 @@ class CpuRunner:
         max_tokens: int,
         num_threads: int | None,
         pair_offset: int = 0,
+        one_by_one: bool = False,
     ) -> None:
+        self._one_by_one = one_by_one
         self._recipe = recipe
         self._pair_offset = pair_offset
         self._max_tokens = max_tokens
@@ -63,7 +68,10 @@ class CpuRunner:
 
     def submit(self, batch: RaggedBatch, segments: Sequence[OutputSegment]) -> Future[StepResult]:
         """Prepare the batch on the caller's thread, hand it to the compute thread."""
-        packed = pack(batch, pair_offset=self._pair_offset)
+        parts = [batch]
+        if self._one_by_one:
+            parts = [batch.slice(i, i + 1) for i in range(batch.num_sequences)]
+        packed = [pack(part, pair_offset=self._pair_offset) for part in parts]
         return self._compute.submit(self._run, packed, tuple(segments))
 
     def warm_up(self) -> None:
@@ -82,13 +90,30 @@ class CpuRunner:
         """Finish the steps that were taken, stop the compute thread."""
         self._compute.shutdown(wait=True)
 
-    def _run(self, batch: PackedBatch, segments: tuple[OutputSegment, ...]) -> StepResult:
+    def _run(self, parts: list[PackedBatch], segments: tuple[OutputSegment, ...]) -> StepResult:
         with torch.inference_mode():
-            states = self._model.forward(batch)
-            rows = pool(states, batch, self._recipe.pooling)
-            if len(batch.restore) > 1:
-                rows = rows[torch.from_numpy(batch.restore)]
-            rows = self._recipe.of_pooled(rows)
+            computed = [self._rows(part) for part in parts]
+            rows = computed[0] if len(computed) == 1 else torch.cat(computed)
             finite = torch.isfinite(rows).all(dim=-1).numpy()
-            finished = [tensor.numpy() for tensor in self._recipe.finish(rows, segments)]
+            finished = [tensor.numpy() for tensor in self._finish(rows, segments)]
         return StepResult(finished, finite)
+
+    def _rows(self, batch: PackedBatch) -> Tensor:
+        """Rows of a batch in the caller's order, before a segment's wishes."""
+        rows = pool(self._model.forward(batch), batch, self._recipe.pooling)
+        if len(batch.restore) > 1:
+            rows = rows[torch.from_numpy(batch.restore)]
+        return self._recipe.of_pooled(rows)
+
+    def _finish(self, rows: Tensor, segments: tuple[OutputSegment, ...]) -> list[Tensor]:
+        if not self._one_by_one:
+            return self._recipe.finish(rows, segments)
+        return [
+            torch.cat(
+                [
+                    self._recipe.finish(row[None], (OutputSegment(0, 1, segment.spec),))[0]
+                    for row in rows[segment.start : segment.stop]
+                ]
+            )
+            for segment in segments
+        ]

@@ -113,6 +113,11 @@ class RoseEngine:
                 f"attention backend {attention.name!r} cannot run this model: it has a position"
                 " bias, which no backend takes; supported: auto"
             )
+        if not specs and compute.invariant and torch_device.type == "cuda":
+            raise invalid(
+                "invariant: on a GPU this model's attention has a position bias and adds up over "
+                "all of a step; supported there: models without one"
+            )
         backends = [
             select_backend(
                 spec,
@@ -179,7 +184,7 @@ class RoseEngine:
             calibration = load_calibration(file)
         if calibration is not None and cuda.max_graph_tokens is None:
             cuda = dataclasses.replace(cuda, max_graph_tokens=calibration.max_graph_tokens)
-        recipe = _recipe(checkpoint, torch_device)
+        recipe = _recipe(checkpoint, torch_device, fixed=compute.invariant)
         runner: Runner
         if torch_device.type == "cuda":
             runner = CudaRunner(
@@ -199,6 +204,7 @@ class RoseEngine:
                 max_tokens=info.max_tokens,
                 num_threads=num_threads,
                 pair_offset=pair_offset,
+                one_by_one=compute.invariant,
             )
         return RoseEngine(
             runner,
@@ -257,9 +263,10 @@ class RoseEngine:
         self.runner.close()
 
 
-def _recipe(checkpoint: Checkpoint, device: torch.device) -> AnyRecipe:
+def _recipe(checkpoint: Checkpoint, device: torch.device, *, fixed: bool) -> AnyRecipe:
     head = checkpoint.head
     if head is None:
-        return Recipe.load(checkpoint, device)
+        return Recipe.load(checkpoint, device, fixed=fixed)
     pooling = checkpoint.pooling.pooling
-    return ScoreRecipe(pooling, load_head(checkpoint, head, device), head.activation)
+    loaded = load_head(checkpoint, head, device)
+    return ScoreRecipe(pooling, loaded, head.activation, fixed=fixed)

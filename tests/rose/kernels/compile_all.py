@@ -108,6 +108,13 @@ def main() -> None:
         eps=1e-6,
         pdl=True,
     )
+    for rows in (few, many):
+        launchers.fixed_gemm(bf16(rows, 1024), bf16(3072, 1024), bf16(3072), pdl=True)
+        x = bf16(rows, 1024)
+        launchers.fixed_gemm(bf16(rows, 3072), bf16(1024, 3072), None, x, pdl=True)
+    states = torch.zeros(few, 1024)
+    launchers.fixed_gemm(states, torch.zeros(768, 1024), torch.zeros(768), pdl=True)
+    launchers.unit_rows(states, pdl=True)
     cu_seqlens = torch.zeros(10, dtype=torch.int32)
     for rows in (few, 320):
         launchers.short_attention(

@@ -17,10 +17,15 @@ from hotbed.rose.kernels.gemm_files import Epilogue, GemmKernel, Operands
 
 
 class FakeRuntime(ModuleType):
-    """Stands for tvm_ffi."""
+    """Stands for tvm_ffi.
 
-    def __init__(self) -> None:
+    Args:
+        by_row: each row is computed alone, so that its bits are its own as on a card.
+    """
+
+    def __init__(self, *, by_row: bool = False) -> None:
         super().__init__("tvm_ffi")
+        self._by_row = by_row
         self.calls: list[tuple[GemmKernel, int]] = []
 
     def load_module(self, path: str) -> dict[str, Callable[..., None]]:
@@ -62,7 +67,14 @@ class FakeRuntime(ModuleType):
                 (result,) = operands
             assert result is not None
             self.calls.append((kernel, len(x)))
-            result.copy_(gemm.reference(kernel.epilogue, a, b, bias, added))
+            if not self._by_row:
+                result.copy_(gemm.reference(kernel.epilogue, a, b, bias, added))
+                return
+            assert isinstance(a, torch.Tensor), "for BF16"
+            for i in range(len(a)):
+                more = None if added is None else added[i : i + 1]
+                part = gemm.reference(kernel.epilogue, a[i : i + 1], b, bias, more)
+                result[i : i + 1].copy_(part)
 
         return {"run": run}
 

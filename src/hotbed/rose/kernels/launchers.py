@@ -1,6 +1,7 @@
 """All launchers under one name, for the layers: what they import when a model is built on a GPU."""
 
 from hotbed.rose.kernels.embed_norm import embed_norm
+from hotbed.rose.kernels.fixed_gemm import fixed_gemm, unit_rows
 from hotbed.rose.kernels.fp8_rows import fp8_rows
 from hotbed.rose.kernels.gelu import bias_gelu_
 from hotbed.rose.kernels.launch import check_multiple, check_width
@@ -18,6 +19,7 @@ __all__ = [
     "check_multiple",
     "check_width",
     "embed_norm",
+    "fixed_gemm",
     "fp8_rows",
     "layer_norm",
     "layer_norm_fp8",
@@ -27,4 +29,5 @@ __all__ = [
     "rms_norm_fp8",
     "short_attention",
     "swiglu",
+    "unit_rows",
 ]

@@ -1,8 +1,4 @@
-"""Dense modules behind the pooling: row = activation(row W^T + b), in fp32 on either device.
-
-They run once a sequence, not once a token, so fp32 costs nothing that shows, and a row is rounded
-only when it is sent. F.linear in fp32 does not use TF32 unless a process asks for it.
-"""
+"""Dense modules behind the pooling: row = activation(row W^T + b), in fp32 on either device."""
 
 from __future__ import annotations
 
@@ -13,6 +9,8 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from hotbed.rose.layers.rows_fp32 import linear
 
 DenseActivation = Literal["none", "tanh", "relu", "gelu"]
 
@@ -32,13 +30,14 @@ class Dense:
     bias: Tensor | None
     activation: DenseActivation
 
-    def __call__(self, rows_SI: Tensor) -> Tensor:
-        """Fp32 rows [S, in] to [S, out]."""
-        return _ACTIVATIONS[self.activation](F.linear(rows_SI, self.weight, self.bias))
+    def __call__(self, rows_SI: Tensor, *, fixed: bool = False) -> Tensor:
+        """Fp32 rows [S, in] to [S, out]; `fixed` as for `rows_fp32`."""
+        y = linear(rows_SI, self.weight, self.bias, fixed=fixed)
+        return _ACTIVATIONS[self.activation](y)
 
 
-def project(rows_SD: Tensor, modules: Sequence[Dense]) -> Tensor:
-    """Pooled fp32 rows [S, D] through all modules."""
+def project(rows_SD: Tensor, modules: Sequence[Dense], *, fixed: bool = False) -> Tensor:
+    """Pooled fp32 rows [S, D] through all modules; `fixed` as for `rows_fp32`."""
     for module in modules:
-        rows_SD = module(rows_SD)
+        rows_SD = module(rows_SD, fixed=fixed)
     return rows_SD

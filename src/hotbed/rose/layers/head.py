@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hotbed.core.model_info import Activation
+from hotbed.rose.layers.rows_fp32 import linear
 
 HeadActivation = Literal["tanh", "relu", "gelu"]
 
@@ -44,9 +45,11 @@ class HeadDense:
     activation: HeadActivation
     norm: tuple[Tensor, float] | None = None
 
-    def __call__(self, rows_SD: Tensor) -> Tensor:
-        """fp32 [S, D] to fp32 [S, D]."""
-        rows_SD = _ACTIVATIONS[self.activation](F.linear(rows_SD, self.weight, self.bias))
+    def __call__(self, rows_SD: Tensor, *, fixed: bool = False) -> Tensor:
+        """fp32 [S, D] to fp32 [S, D]; `fixed` as for `rows_fp32`."""
+        rows_SD = _ACTIVATIONS[self.activation](
+            linear(rows_SD, self.weight, self.bias, fixed=fixed)
+        )
         if self.norm is None:
             return rows_SD
         weight, eps = self.norm
@@ -65,11 +68,11 @@ class Head:
         self._out = out
         self._dense = dense
 
-    def __call__(self, rows_SD: Tensor) -> Tensor:
-        """fp32 [S, D] to fp32 [S, L]."""
+    def __call__(self, rows_SD: Tensor, *, fixed: bool = False) -> Tensor:
+        """fp32 [S, D] to fp32 [S, L]; `fixed` as for `rows_fp32`."""
         if self._dense is not None:
-            rows_SD = self._dense(rows_SD)
-        return F.linear(rows_SD, *self._out)
+            rows_SD = self._dense(rows_SD, fixed=fixed)
+        return linear(rows_SD, *self._out, fixed=fixed)
 
 
 def activate(logits_SL: Tensor, activation: Activation) -> Tensor:

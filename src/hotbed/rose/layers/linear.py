@@ -11,7 +11,7 @@ On a GPU the GEMM is cuBLAS's, which takes bias, tanh-GELU and ReLU into its epi
 is the matrix it accumulates on: in place, as the out-of-place form copies it first. Exact GELU is a
 kernel of its own, together with the bias. For steps of many rows GELU runs in the epilogue of a
 GEMM from the folder of kernels, where there is one (`hotbed.rose.kernels.gemm`). In FP8 the product
-is that of `fp8_linear`.
+is that of `fp8_linear`; where a row's bits may not depend on the others that of `fixed_linear`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hotbed.rose.kernels.gemm_files import Epilogue
+from hotbed.rose.layers.fixed_linear import FixedProduct
 from hotbed.rose.layers.fp8_linear import Activations, Fp8Product
 from hotbed.rose.layers.fused import current_mode, gemm_for, kernels_for
 
@@ -82,10 +83,14 @@ class Linear:
         if self.kernels is not None and activation == "gelu":
             self.kernels.check_multiple("GELU", self.out_features)
         self.fp8: Fp8Product | None = None
-        if self.kernels is not None and current_mode().fp8:
-            plain_bias = self.has_bias and activation != "gelu"
-            self.fp8 = Fp8Product(weight, has_bias=plain_bias, kernels=self.kernels)
-            self.weight = self.fp8.weight.values
+        self._product: Fp8Product | FixedProduct | None = None
+        if self.kernels is not None:
+            mode, plain_bias = current_mode(), self.has_bias and activation != "gelu"
+            if mode.fp8:
+                self.fp8 = Fp8Product(weight, has_bias=plain_bias, kernels=self.kernels)
+                self._product, self.weight = self.fp8, self.fp8.weight.values
+            elif mode.invariant:
+                self._product = FixedProduct(weight, has_bias=plain_bias, kernels=self.kernels)
         # Held by the layer, so that nothing is loaded under capture.
         self._fused = None
         if bias is not None and activation in _FUSED:
@@ -96,8 +101,8 @@ class Linear:
 
         On a GPU the sum is written over `residual`: whoever gives it has no more use for it.
         """
-        if self.fp8 is not None:
-            return self._in_fp8(self.fp8, x_TI, residual)
+        if self._product is not None:
+            return self._by(self._product, x_TI, residual)
         assert isinstance(x_TI, Tensor), "norms make FP8 for layers in FP8 alone: a bug"
         if self._packed:
             ops = torch.ops.mkldnn._linear_pointwise
@@ -115,17 +120,22 @@ class Linear:
             return y.add_(residual)
         return y if self._activation == "none" else _ACTIVATIONS[self._activation](y)
 
-    def _in_fp8(self, fp8: Fp8Product, x_TI: Activations, residual: Tensor | None) -> Tensor:
+    def _by(
+        self,
+        product: Fp8Product | FixedProduct,
+        x_TI: Activations,
+        residual: Tensor | None,
+    ) -> Tensor:
         if residual is not None:
-            y = fp8.add_(x_TI, residual)
+            y = product.add_(x_TI, residual)
             return y if self._bias is None else y.add_(self._bias)
         if self._fused is not None:
-            return self._fused(fp8.rows(x_TI), fp8.weight, self._bias)
+            return self._fused(product.rows(x_TI), product.weight, self._bias)
         if self._activation == "gelu":
-            assert self.kernels is not None, "FP8 is for GPUs alone"
-            activated: Tensor = self.kernels.bias_gelu_(fp8(x_TI, None), self._bias)
+            assert self.kernels is not None, "these products are for GPUs alone"
+            activated: Tensor = self.kernels.bias_gelu_(product(x_TI, None), self._bias)
             return activated
-        y = fp8(x_TI, self._bias)
+        y = product(x_TI, self._bias)
         return y if self._activation == "none" else _ACTIVATIONS[self._activation](y)
 
     def _on_gpu(self, kernels: ModuleType, x_TI: Tensor, residual: Tensor | None) -> Tensor:
