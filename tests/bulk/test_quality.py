@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from bench.texts import gensim_data
 from hotbed import Embedder
+from hotbed.bench.texts import gensim_data
 
 pytestmark = pytest.mark.weights
 

@@ -2,181 +2,61 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hotbed.checkpoint.config import read_config
-from hotbed.checkpoint.config_fields import Architecture
 from hotbed.checkpoint.folder import ModelFolder
 from hotbed.checkpoint.records import BertConfig, DecoderConfig, Gemma3Config, ModernBertConfig
+from tests.checkpoint.configs import (
+    BERT,
+    DISTILBERT,
+    GEMMA3,
+    GTE,
+    LLAMA,
+    LLAMA3,
+    MISTRAL,
+    MODERNBERT,
+    MPNET,
+    NOMIC,
+    PPLX,
+    QWEN2,
+    QWEN3,
+    REMOVED,
+    XLMR,
+    read,
+)
 from tests.checkpoint.errors import refused
-
-BERT: dict[str, Any] = {
-    "architectures": ["BertModel"],
-    "model_type": "bert",
-    "vocab_size": 30522,
-    "hidden_size": 384,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 12,
-    "intermediate_size": 1536,
-    "max_position_embeddings": 512,
-}
-QWEN3: dict[str, Any] = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "vocab_size": 151936,
-    "hidden_size": 2560,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "intermediate_size": 9728,
-    "max_position_embeddings": 32768,
-    "rope_theta": 1000000,
-}
-PPLX = QWEN3 | {
-    "architectures": ["PPLXQwen3Model"],
-    "model_type": "bidirectional_pplx_qwen3",
-    "use_bidirectional_attention": True,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
-}
-XLMR = BERT | {
-    "architectures": ["XLMRobertaModel"],
-    "model_type": "xlm-roberta",
-    "max_position_embeddings": 514,
-    "pad_token_id": 1,
-    "type_vocab_size": 1,
-}
-MODERNBERT: dict[str, Any] = {
-    "architectures": ["ModernBertForMaskedLM"],
-    "model_type": "modernbert",
-    "vocab_size": 50368,
-    "hidden_size": 768,
-    "num_hidden_layers": 5,
-    "num_attention_heads": 12,
-    "intermediate_size": 1152,
-    "max_position_embeddings": 8192,
-    "local_attention": 128,
-    "global_attn_every_n_layers": 3,
-    "global_rope_theta": 160000.0,
-    "local_rope_theta": 10000.0,
-}
-# As e5-mistral-7b-instruct, gte-Qwen2 and a small Llama state them.
-MISTRAL = QWEN3 | {
-    "architectures": ["MistralModel"],
-    "model_type": "mistral",
-    "hidden_size": 4096,
-    "sliding_window": 4096,
-}
-MISTRAL.pop("head_dim")
-QWEN2 = MISTRAL | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
-LLAMA = MISTRAL | {"architectures": ["LlamaModel"], "model_type": "llama"}
-# As EmbeddingGemma states them.
-GEMMA3: dict[str, Any] = {
-    "architectures": ["Gemma3TextModel"],
-    "model_type": "gemma3_text",
-    "vocab_size": 262144,
-    "hidden_size": 768,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 1,
-    "head_dim": 256,
-    "intermediate_size": 1152,
-    "max_position_embeddings": 2048,
-    "sliding_window": 512,
-    "rope_theta": 1000000.0,
-    "rope_local_base_freq": 10000.0,
-    "query_pre_attn_scalar": 256,
-    "use_bidirectional_attention": True,
-    "rope_scaling": None,
-}
-# As nomic-embed-text-v1.5 states them, with GPT-2's names.
-NOMIC: dict[str, Any] = {
-    "architectures": ["NomicBertModel"],
-    "model_type": "nomic_bert",
-    "activation_function": "swiglu",
-    "causal": False,
-    "layer_norm_epsilon": 1e-12,
-    "max_trained_positions": 2048,
-    "n_embd": 768,
-    "n_head": 12,
-    "n_inner": 3072,
-    "n_layer": 12,
-    "n_positions": 8192,
-    "rotary_emb_base": 1000,
-    "rotary_emb_fraction": 1.0,
-    "rotary_emb_interleaved": False,
-    "rotary_emb_scale_base": None,
-    "rotary_scaling_factor": None,
-    "type_vocab_size": 2,
-    "vocab_size": 30528,
-}
-GTE = BERT | {
-    "architectures": ["GteModel"],
-    "model_type": "gte",
-    "hidden_act": "gelu",
-    "position_embedding_type": "rope",
-    "rope_scaling": None,
-    "rope_theta": 160000,
-    "max_position_embeddings": 8192,
-    "type_vocab_size": 1,
-}
-MPNET = BERT | {
-    "architectures": ["MPNetModel"],
-    "model_type": "mpnet",
-    "max_position_embeddings": 514,
-    "relative_attention_num_buckets": 32,
-}
-DISTILBERT: dict[str, Any] = {
-    "architectures": ["DistilBertModel"],
-    "model_type": "distilbert",
-    "activation": "gelu",
-    "dim": 768,
-    "hidden_dim": 3072,
-    "max_position_embeddings": 512,
-    "n_heads": 12,
-    "n_layers": 6,
-    "sinusoidal_pos_embds": False,
-    "vocab_size": 30522,
-}
-REMOVED = object()
-
-
-def _read(tmp_path: Path, base: dict[str, Any], **changes: object) -> Architecture:
-    values = {k: v for k, v in (base | changes).items() if v is not REMOVED}
-    (tmp_path / "config.json").write_text(json.dumps(values))
-    return read_config(ModelFolder(name="m", source="folder", path=tmp_path))
 
 
 def test_bert_with_the_familys_defaults(tmp_path: Path) -> None:
-    read = _read(tmp_path, BERT)
-    assert (read.family, read.name, read.is_causal) == ("bert", "BertModel", False)
-    assert isinstance(read.config, BertConfig)
-    assert (read.config.hidden_act, read.config.layer_norm_eps) == ("gelu", 1e-12)
-    assert (read.config.type_vocab_size, read.config.head_dim) == (2, 32)
+    found = read(tmp_path, BERT)
+    assert (found.family, found.name, found.is_causal) == ("bert", "BertModel", False)
+    assert isinstance(found.config, BertConfig)
+    assert (found.config.hidden_act, found.config.layer_norm_eps) == ("gelu", 1e-12)
+    assert (found.config.type_vocab_size, found.config.head_dim) == (2, 32)
 
 
 def test_unknown_keys_do_not_matter(tmp_path: Path) -> None:
     odd = {"auto_map": {"AutoModel": "modeling.X"}, "torch_dtype": None, "nonsense": [1, {"a": 2}]}
-    assert _read(tmp_path, BERT, **odd) == _read(tmp_path, BERT)
+    assert read(tmp_path, BERT, **odd) == read(tmp_path, BERT)
 
 
 def test_qwen3s_head_dim_is_its_own(tmp_path: Path) -> None:
     """hidden_size / num_attention_heads is 80 for the 4B model, its heads have 128."""
-    read = _read(tmp_path, QWEN3)
-    assert isinstance(read.config, DecoderConfig)
-    assert read.config.head_dim == 128
-    assert read.is_causal
+    found = read(tmp_path, QWEN3)
+    assert isinstance(found.config, DecoderConfig)
+    assert found.config.head_dim == 128
+    assert found.is_causal
 
 
 def test_mistrals_window_counts_the_token_itself(tmp_path: Path) -> None:
-    config = _read(tmp_path, MISTRAL).config
+    config = read(tmp_path, MISTRAL).config
     assert isinstance(config, DecoderConfig)
     assert (config.window, config.is_causal, config.head_dim) == (4095, True, 128)
-    later = _read(tmp_path, MISTRAL, sliding_window=None).config
+    later = read(tmp_path, MISTRAL, sliding_window=None).config
     assert isinstance(later, DecoderConfig)
     assert later.window is None
 
@@ -188,14 +68,14 @@ def test_mistrals_window_counts_the_token_itself(tmp_path: Path) -> None:
 def test_what_tells_the_decoders_apart(
     tmp_path: Path, base: dict[str, Any], qkv_bias: bool, qk_norm: bool
 ) -> None:
-    read = _read(tmp_path, base)
-    assert isinstance(read.config, DecoderConfig)
-    assert (read.config.qkv_bias, read.config.qk_norm) == (qkv_bias, qk_norm)
-    assert read.family == "decoder"
+    found = read(tmp_path, base)
+    assert isinstance(found.config, DecoderConfig)
+    assert (found.config.qkv_bias, found.config.qk_norm) == (qkv_bias, qk_norm)
+    assert found.family == "decoder"
 
 
 def test_an_old_llama_has_a_key_head_for_each_query_head(tmp_path: Path) -> None:
-    config = _read(tmp_path, LLAMA, num_key_value_heads=REMOVED).config
+    config = read(tmp_path, LLAMA, num_key_value_heads=REMOVED).config
     assert isinstance(config, DecoderConfig)
     assert config.num_key_value_heads == 32
 
@@ -211,7 +91,7 @@ def test_an_old_llama_has_a_key_head_for_each_query_head(tmp_path: Path) -> None
     ],
 )
 def test_when_qwen3_is_causal(tmp_path: Path, changes: dict[str, object], causal: bool) -> None:
-    assert _read(tmp_path, QWEN3, **changes).is_causal is causal
+    assert read(tmp_path, QWEN3, **changes).is_causal is causal
 
 
 @pytest.mark.parametrize(
@@ -220,27 +100,10 @@ def test_when_qwen3_is_causal(tmp_path: Path, changes: dict[str, object], causal
 def test_pplx_is_bidirectional_with_its_own_quantiser(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
-    read = _read(tmp_path, PPLX, **changes)
-    assert (read.family, read.name) == ("decoder", "PPLXQwen3Model")
-    assert (read.is_causal, read.quantizer) == (False, "pplx")
-    assert _read(tmp_path, QWEN3).quantizer == "none"
-
-
-@pytest.mark.parametrize(
-    "rope",
-    [
-        {"rope_theta": 5e5},
-        {"rope_theta": 500000, "rope_scaling": None},
-        {"rope_theta": REMOVED, "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}},
-        {"rope_theta": 5e5, "rope_parameters": {"rope_type": "default", "rope_theta": 500000}},
-        {"rope_theta": 5e5, "rope_scaling": {"type": "default"}},
-    ],
-)
-def test_rope_theta_wherever_it_stands(tmp_path: Path, rope: dict[str, object]) -> None:
-    """transformers 5 moved it into rope_parameters."""
-    read = _read(tmp_path, QWEN3, **rope)
-    assert isinstance(read.config, DecoderConfig)
-    assert read.config.rope_theta == 500_000.0
+    found = read(tmp_path, PPLX, **changes)
+    assert (found.family, found.name) == ("decoder", "PPLXQwen3Model")
+    assert (found.is_causal, found.quantizer) == (False, "pplx")
+    assert read(tmp_path, QWEN3).quantizer == "none"
 
 
 @pytest.mark.parametrize(
@@ -304,8 +167,30 @@ def test_rope_theta_wherever_it_stands(tmp_path: Path, rope: dict[str, object]) 
         (QWEN3, {"head_dim": 127}, ["head_dim (127)", "even"]),
         (QWEN3, {"head_dim": REMOVED}, ["head_dim"]),
         (QWEN3, {"rope_theta": REMOVED}, ["rope_theta is missing"]),
-        (QWEN3, {"rope_scaling": {"type": "yarn", "factor": 4}}, ['rope_scaling.type is "yarn"']),
-        (QWEN3, {"rope_parameters": {"rope_type": "linear"}}, ['rope_type is "linear"']),
+        (QWEN3, {"rope_scaling": {"type": "longrope"}}, ['type is "longrope"', '"yarn"']),
+        (QWEN3, {"rope_scaling": {"type": "ntk", "factor": 2.0}}, ['rope_scaling.type is "ntk"']),
+        (QWEN3, {"rope_parameters": {"rope_type": "linear"}}, ["rope_parameters", "factor"]),
+        (QWEN3, {"rope_scaling": {"type": "linear", "factor": 0.5}}, ["rope_scaling", ">= 1"]),
+        (QWEN3, {"rope_scaling": {"type": "linear", "factor": "2"}}, ["rope_scaling", "float"]),
+        (
+            QWEN3,
+            {"rope_scaling": {"type": "yarn", "original_max_position_embeddings": "4k"}},
+            ["rope_scaling (yarn)"],
+        ),
+        (
+            QWEN3,
+            {"rope_scaling": {"type": "yarn", "original_max_position_embeddings": 0}},
+            ["rope_scaling (yarn)"],
+        ),
+        (
+            QWEN3,
+            {
+                "rope_scaling": {"type": "yarn", "factor": 4.0},
+                "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+            },
+            ["rope_scaling and rope_parameters", "different"],
+        ),
+        (QWEN3, {"partial_rotary_factor": 0.5}, ["partial_rotary_factor is 0.5"]),
         (QWEN3, {"rope_parameters": {"partial_rotary_factor": 0.5}}, ["partial_rotary_factor"]),
         (QWEN3, {"rope_parameters": {"rope_theta": 1e4}}, ["stated twice", "10000"]),
         (QWEN3, {"rope_parameters": "default"}, ["rope_parameters"]),
@@ -317,7 +202,12 @@ def test_rope_theta_wherever_it_stands(tmp_path: Path, rope: dict[str, object]) 
         (GEMMA3, {"sliding_window": None}, ["sliding_window is None"]),
         (GEMMA3, {"sliding_window_pattern": 0}, ["sliding_window_pattern is 0"]),
         (GEMMA3, {"rope_local_base_freq": REMOVED}, ["rope_local_base_freq is missing"]),
-        (GEMMA3, {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}, ["rope_scaling"]),
+        (GEMMA3, {"rope_scaling": {"rope_type": "linear"}}, ["rope_scaling", "factor"]),
+        (
+            GEMMA3,
+            {"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 8.0}}},
+            ["sliding_attention.rope_type"],
+        ),
         (GEMMA3, {"num_key_value_heads": 2}, ["num_attention_heads (3)"]),
         (GEMMA3, {"architectures": ["Gemma3ForConditionalGeneration"]}, ['"Gemma3TextModel"']),
         (NOMIC, {"activation_function": "gelu"}, ['"swiglu"']),
@@ -334,14 +224,30 @@ def test_rope_theta_wherever_it_stands(tmp_path: Path, rope: dict[str, object]) 
             {"rotary_scaling_factor": 2, "max_trained_positions": REMOVED},
             ["max_trained_positions"],
         ),
-        (GTE, {"rope_scaling": {"type": "ntk", "factor": 2.0}}, ['rope_scaling.type is "ntk"']),
+        (GTE, {"rope_scaling": {"type": "ntk", "factor": None}}, ["rope_scaling.factor is None"]),
+        (
+            GTE,
+            {"rope_scaling": {"type": "ntk", "factor": 2.0, "mixed_b": 0.75}},
+            ["rope_scaling.mixed_b is 0.75"],
+        ),
+        (GTE, {"rope_scaling": {"type": "ntk", "factor": 2.0}, "rope_theta": REMOVED}, ["theta"]),
         (GTE, {"position_embedding_type": "absolute"}, ['"absolute"', '"rope"']),
         (GTE, {"layer_norm_type": "rms_norm"}, ['"rms_norm"']),
-        (GTE, {"type_vocab_size": 0}, ["type_vocab_size"]),
-        (GTE, {"model_type": "new"}, ['model_type is "new"', '"gte"']),
+        (GTE, {"type_vocab_size": -1}, ["type_vocab_size"]),
+        (
+            GTE,
+            {"architectures": ["NewForSequenceClassification"], "type_vocab_size": 2},
+            ["type_vocab_size is 2"],
+        ),
+        (GTE, {"model_type": "new", "architectures": ["GteModel"]}, ['"NewModel"']),
         (LLAMA, {"attention_bias": True}, ["attention_bias is true"]),
         (LLAMA, {"mlp_bias": True}, ["mlp_bias is true"]),
-        (LLAMA, {"rope_scaling": {"rope_type": "llama3"}}, ['rope_type is "llama3"']),
+        (LLAMA, {"rope_scaling": {"rope_type": "llama3"}}, ["rope_scaling (llama3)", "factor"]),
+        (
+            LLAMA,
+            {"rope_scaling": LLAMA3 | {"high_freq_factor": 1.0}},
+            ["high_freq_factor (1.0)", "low_freq_factor (1.0)"],
+        ),
         (LLAMA, {"rope_theta": REMOVED}, ["rope_theta is missing"]),
         (LLAMA, {"num_attention_heads": 33}, ["hidden_size (4096)", "num_attention_heads (33)"]),
         (LLAMA, {"num_attention_heads": REMOVED}, ["num_attention_heads is None"]),
@@ -360,7 +266,7 @@ def test_a_value_that_would_change_the_vectors_is_refused(
 ) -> None:
     """Ignored, each of them gives vectors that look right and are wrong."""
     with refused("config.json", *says):
-        _read(tmp_path, base, **changes)
+        read(tmp_path, base, **changes)
 
 
 @pytest.mark.parametrize(
@@ -371,7 +277,7 @@ def test_xlm_rs_last_two_positions_are_not_used(
     tmp_path: Path, changes: dict[str, object], offset: int, longest: int
 ) -> None:
     """Used, 513 tokens are an index error, on a GPU an assert that kills the process."""
-    config = _read(tmp_path, XLMR, **changes).config
+    config = read(tmp_path, XLMR, **changes).config
     assert isinstance(config, BertConfig)
     assert (config.position_offset, config.longest_sequence) == (offset, longest)
 
@@ -380,8 +286,8 @@ def test_xlm_rs_last_two_positions_are_not_used(
     ("model_type", "name"), [("roberta", "RobertaModel"), ("camembert", "CamembertForMaskedLM")]
 )
 def test_robertas_relatives_are_berts(tmp_path: Path, model_type: str, name: str) -> None:
-    read = _read(tmp_path, XLMR, model_type=model_type, architectures=[name])
-    assert (read.family, read.name) == ("bert", name)
+    found = read(tmp_path, XLMR, model_type=model_type, architectures=[name])
+    assert (found.family, found.name) == ("bert", name)
 
 
 NEW_MODERNBERT: dict[str, object] = {
@@ -398,15 +304,15 @@ NEW_MODERNBERT: dict[str, object] = {
 
 
 def test_modernberts_window_is_half_on_either_side(tmp_path: Path) -> None:
-    config = _read(tmp_path, MODERNBERT).config
+    config = read(tmp_path, MODERNBERT).config
     assert isinstance(config, ModernBertConfig)
     assert config.window == 64
     assert config.is_local == (False, True, True, False, True)
 
 
 def test_modernbert_as_transformers_5_writes_it(tmp_path: Path) -> None:
-    old = _read(tmp_path, MODERNBERT, num_hidden_layers=6)
-    assert _read(tmp_path, MODERNBERT, **NEW_MODERNBERT) == old
+    old = read(tmp_path, MODERNBERT, num_hidden_layers=6)
+    assert read(tmp_path, MODERNBERT, **NEW_MODERNBERT) == old
 
 
 def test_nomic_in_both_forms(tmp_path: Path) -> None:
@@ -424,23 +330,17 @@ def test_nomic_in_both_forms(tmp_path: Path) -> None:
         "type_vocab_size": 2,
         "rope_parameters": {"rope_theta": 1000.0, "rope_type": "default"},
     }
-    assert _read(tmp_path, NOMIC) == _read(tmp_path, native)
-    assert _read(tmp_path, NOMIC).config.longest_sequence == 8192
-
-
-def test_nomic_with_a_scaled_rotation_stops_where_it_would_be_scaled(tmp_path: Path) -> None:
-    """By the batch's longest text, in its own code: the same text would get two vectors."""
-    read = _read(tmp_path, NOMIC, rotary_scaling_factor=2.0)
-    assert read.config.longest_sequence == 2048
+    assert read(tmp_path, NOMIC) == read(tmp_path, native)
+    assert read(tmp_path, NOMIC).config.longest_sequence == 8192
 
 
 def test_embeddinggemmas_window_is_half_on_either_side(tmp_path: Path) -> None:
     """Read as one sided or in full it changes vectors of texts above 256 tokens alone."""
-    config = _read(tmp_path, GEMMA3).config
+    config = read(tmp_path, GEMMA3).config
     assert isinstance(config, Gemma3Config)
     assert (config.window, config.is_causal) == (256, False)
     assert config.is_local == (True, True, True, True, True, False)
-    causal = _read(tmp_path, GEMMA3, use_bidirectional_attention=False).config
+    causal = read(tmp_path, GEMMA3, use_bidirectional_attention=False).config
     assert isinstance(causal, Gemma3Config)
     assert (causal.window, causal.is_causal) == (511, True)
 
@@ -455,12 +355,12 @@ def test_gemma3_as_transformers_5_writes_it(tmp_path: Path) -> None:
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
         },
     }
-    assert _read(tmp_path, GEMMA3, **changes) == _read(tmp_path, GEMMA3)
+    assert read(tmp_path, GEMMA3, **changes) == read(tmp_path, GEMMA3)
 
 
 @pytest.mark.parametrize("act", ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"])
 def test_activations_of_bert(tmp_path: Path, act: str) -> None:
-    assert _read(tmp_path, BERT, hidden_act=act).config.hidden_act == act
+    assert read(tmp_path, BERT, hidden_act=act).config.hidden_act == act
 
 
 def test_a_folder_without_config_is_told_so(tmp_path: Path) -> None:

@@ -7,25 +7,35 @@ test holds that).
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel
+from transformers import AutoConfig, AutoModel
 
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.engine import RoseEngine
 from tests.support.checkpoints import edit_json, make_bert, make_qwen3
-from tests.support.families import make_family
+from tests.support.families import as_gte, make_family
 
 MIN_COSINE = 0.999999
 MAX_RELATIVE_ERROR = 1e-4
 
 BPE = {"tokenizer": "bpe"}
+# Of 48 tokens in training, to 96 and more; with the factors that Llama 3.1 and Qwen3 state.
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 48,
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 48}
 MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "bert mean": (make_bert, {"pooling": "mean"}),
     "bert cls": (make_bert, {"pooling": "cls"}),
@@ -68,13 +78,102 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
         make_family,
         BPE | {"config": "mistral", "sliding_window": None, "pooling": "last"},
     ),
+    "llama linear": (
+        make_family,
+        BPE | {"config": "llama", "rope_scaling": {"type": "linear", "factor": 4.0}},
+    ),
+    "llama dynamic": (
+        make_family,
+        BPE
+        | {
+            "config": "llama",
+            "is_causal": False,
+            "max_position_embeddings": 40,
+            "rope_scaling": {"type": "dynamic", "factor": 2.5},
+        },
+    ),
+    "llama 3.1": (make_family, BPE | {"config": "llama", "rope_scaling": LLAMA3}),
+    "llama 3.1 as transformers 5 writes it": (
+        make_family,
+        BPE
+        | {
+            "config": "llama",
+            "rope_theta": None,
+            "rope_parameters": LLAMA3 | {"rope_theta": 5e5},
+        },
+    ),
+    "qwen2 yarn": (
+        make_family,
+        BPE | {"config": "qwen2", "pooling": "last", "rope_scaling": YARN | {"truncate": False}},
+    ),
+    "qwen3 yarn": (
+        make_family,
+        BPE | {"config": "qwen3", "pooling": "last", "rope_scaling": YARN},
+    ),
+    "mistral yarn with everything stated": (
+        make_family,
+        BPE
+        | {
+            "config": "mistral",
+            "sliding_window": None,
+            "rope_scaling": YARN | {"beta_fast": 8.0, "beta_slow": 2.0, "attention_factor": 0.8},
+        },
+    ),
+    "llama yarn with mscale": (
+        make_family,
+        BPE
+        | {
+            "config": "llama",
+            "rope_scaling": YARN | {"mscale": 0.7, "mscale_all_dim": 1.2, "factor": 2.0},
+        },
+    ),
     "nomic": (make_family, {"config": "nomic_bert"}),
+    "nomic dynamic": (
+        make_family,
+        {
+            "config": "nomic_bert",
+            "max_position_embeddings": 48,
+            "rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1000.0},
+        },
+    ),
     "nomic prefix": (
         make_family,
         {"config": "nomic_bert", "prefix": "nomic_bert.", "pooling": "cls"},
     ),
     "gte": (make_family, {"config": "gte", "pooling": "cls"}),
     "gte prefix": (make_family, {"config": "gte", "prefix": "new."}),
+    "gte's first type, as gte-base-en-v1.5": (make_family, {"config": "new", "pooling": "cls"}),
+    "gte's first type with token types, as gte-large-en-v1.5": (
+        make_family,
+        {
+            "config": "new",
+            "type_vocab_size": 2,
+            "rope_theta": 160000,
+            "prefix": "new.",
+            "pooling": "cls",
+        },
+    ),
+    "gte's first type, as gte-multilingual-base": (
+        make_family,
+        {
+            "config": "new",
+            "type_vocab_size": 1,
+            "rope_theta": 20000,
+            "rope_scaling": {"type": "ntk", "factor": 8.0},
+            "pooling": "cls",
+        },
+    ),
+    "gte linear": (
+        make_family,
+        {
+            "config": "gte",
+            "rope_parameters": {"rope_type": "linear", "factor": 1.5, "rope_theta": 5e5},
+        },
+    ),
+    "gemma3 linear, as from 4B on": (
+        make_family,
+        BPE | {"config": "gemma3_text", "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    ),
     "gemma3 bidirectional, as EmbeddingGemma": (make_family, BPE | {"config": "gemma3_text"}),
     "gemma3 causal": (
         make_family,
@@ -99,7 +198,10 @@ WINDOWS = {
     "mistral mean": 15,
     "gemma3 bidirectional, as EmbeddingGemma": 16,
     "gemma3 causal": 31,
+    "gemma3 linear, as from 4B on": 16,
 }
+# Tokens from which on a text has frequencies of its own: lengths around it are tested.
+TRAINED = {"llama dynamic": 40, "nomic dynamic": 48}
 
 
 # A field of config.json, and a value for it that Hotbed must not have read: it has to show.
@@ -121,19 +223,46 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("gemma3_text", BPE, {"sliding_window_pattern": 2}),
     ("gemma3_text", BPE, {"use_bidirectional_attention": False}),
     ("llama", BPE, {"is_causal": False}),
+    ("new", {}, {"rope_scaling": None}),
+    ("new", {}, {"rope_scaling": {"type": "ntk", "factor": 1.8}}),
+    ("llama", BPE | {"rope_scaling": LLAMA3}, {"rope_scaling": None}),
+    ("llama", BPE | {"rope_scaling": LLAMA3}, {"rope_scaling": LLAMA3 | {"factor": 7.0}}),
+    (
+        "llama",
+        BPE | {"rope_scaling": LLAMA3},
+        {"rope_scaling": LLAMA3 | {"high_freq_factor": 3.0}},
+    ),
+    ("llama", BPE | {"rope_scaling": YARN}, {"rope_scaling": YARN | {"attention_factor": 1.0}}),
+    ("llama", BPE | {"rope_scaling": YARN}, {"rope_scaling": YARN | {"beta_slow": 2.0}}),
+    ("llama", BPE | {"rope_scaling": YARN}, {"rope_scaling": YARN | {"truncate": False}}),
+    ("gemma3_text", BPE, {"rope_scaling": {"rope_type": "linear", "factor": 1.1}}),
+    (
+        "nomic_bert",
+        {
+            "max_position_embeddings": 48,
+            "rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1000.0},
+        },
+        {"max_position_embeddings": 96, "rope_parameters": {"rope_theta": 1000.0}},
+    ),
     ("qwen2", BPE | {"is_causal": False}, {"is_causal": True}),
 ]
 
 
 def _reference(folder: Path, sequences: list[np.ndarray], pooling: str) -> np.ndarray:
+    values = json.loads((folder / "config.json").read_text())
     model, loading = AutoModel.from_pretrained(
-        folder, dtype=torch.float32, output_loading_info=True
+        folder,
+        config=AutoConfig.for_model(**as_gte(values)),
+        dtype=torch.float32,
+        output_loading_info=True,
     )
     assert not loading["missing_keys"], "the reference has random weights of its own"
     model.eval()
     rows = []
     with torch.inference_mode():
         for ids in sequences:
+            # transformers keeps a longer text's frequencies until a short one comes.
+            model(input_ids=torch.zeros(1, 1, dtype=torch.long))
             states = model(input_ids=torch.from_numpy(ids)[None]).last_hidden_state[0]
             pooled = {"mean": states.mean(0), "cls": states[0], "last": states[-1]}[pooling]
             rows.append(pooled.numpy())
@@ -156,7 +285,7 @@ def test_rows_equal_transformers(name: str, tmp_path: Path) -> None:
     engine = RoseEngine.load(checkpoint, num_threads=1)
     limit = engine.info.max_tokens
     random = np.random.default_rng(0)
-    reach = WINDOWS.get(name, 16)
+    reach = TRAINED[name] - 1 if name in TRAINED else WINDOWS.get(name, 16)
     # transformers' RoBERTa looks for pad ids in the text to find positions, so none is in it.
     sequences = [
         random.integers(5, engine.info.vocab_size, n)

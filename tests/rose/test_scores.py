@@ -59,6 +59,7 @@ MODELS: dict[str, tuple[Make, dict[str, Any]]] = {
             "norm_eps": 1e-3,
         },
     ),
+    "gte, as gte-multilingual-reranker-base": (make_family_scorer, {"model_type": "gte"}),
     "llama": (make_family_scorer, {"model_type": "llama", "labels": 3}),
     "mistral with a window": (make_family_scorer, {"model_type": "mistral"}),
     "qwen2": (make_family_scorer, {"model_type": "qwen2"}),

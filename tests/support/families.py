@@ -93,6 +93,20 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "type_vocab_size": 1,
         "rope_parameters": {"rope_type": "default", "rope_theta": 160000.0},
     },
+    # As gte-base-en-v1.5 has it, in files that `transformers` cannot load: see `as_gte`.
+    "new": _ENCODER
+    | {
+        "model_type": "new",
+        "architectures": ["NewModel"],
+        "max_position_embeddings": 96,
+        "type_vocab_size": 0,
+        "position_embedding_type": "rope",
+        "layer_norm_type": "layer_norm",
+        "logn_attention_scale": False,
+        "pack_qkv": True,
+        "rope_scaling": {"type": "ntk", "factor": 2.0},
+        "rope_theta": 500000,
+    },
     "gemma3_text": _DECODER
     | {
         "model_type": "gemma3_text",
@@ -106,12 +120,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "use_bidirectional_attention": True,
     },
     "qwen2": _DECODER | {"model_type": "qwen2", "use_sliding_window": False},
+    "qwen3": _DECODER | {"model_type": "qwen3", "use_sliding_window": False},
     "llama": _DECODER | {"model_type": "llama"},
     "mistral": _DECODER | {"model_type": "mistral", "sliding_window": 16},
 }
 """config.json of each family, without what `make_family` adds."""
 # In files their tensors have other names than in the model of transformers.
-_RENAMED = ("nomic_bert", "gte")
+_RENAMED = ("nomic_bert", "gte", "new")
 
 
 def make_family(
@@ -144,7 +159,9 @@ def make_family(
     )
     values = dict(CONFIGS[config] if isinstance(config, str) else config)
     values |= {"vocab_size": made.get_vocab_size(), **changes}
-    shapes, class_name = _shapes(values)
+    from transformers import AutoModel
+
+    shapes, class_name = stored_shapes(AutoModel, values)
     values.setdefault("architectures", [class_name])
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", values)
@@ -167,18 +184,44 @@ def make_family(
     return folder
 
 
-def _shapes(values: Mapping[str, Any]) -> tuple[dict[str, tuple[int, ...]], str]:
-    """Tensors of the model that `transformers` makes of a config.json, and its class's name."""
-    import torch
-    from transformers import AutoConfig, AutoModel
+def stored_shapes(
+    auto_class: Any, values: Mapping[str, Any]
+) -> tuple[dict[str, tuple[int, ...]], str]:
+    """Tensors in the files of the model that `transformers` makes of a config.json, and its class.
 
-    config = AutoConfig.for_model(**values)
+    Args:
+        auto_class: e.g. AutoModel.
+        values: of config.json.
+    """
+    import torch
+    from transformers import AutoConfig
+
+    config = AutoConfig.for_model(**as_gte(values))
     with torch.device("meta"):
-        model = AutoModel.from_config(config)
+        model = auto_class.from_config(config)
     class_name = type(model).__name__
     if values["model_type"] not in _RENAMED:
         return {name: tuple(t.shape) for name, t in model.state_dict().items()}, class_name
     with tempfile.TemporaryDirectory() as folder:
-        AutoModel.from_config(config).save_pretrained(folder)
+        auto_class.from_config(config).save_pretrained(folder)
         held = read_header(Path(folder) / "model.safetensors")
     return {name: info.shape for name, info in held.items()}, class_name
+
+
+def as_gte(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A config of type "new" as one of `transformers`' own type for the same files; others as is.
+
+    GTE's code turns pair i of a head of H by (s theta)^(-2i/H) / s^(2/H) where the file says "ntk"
+    with factor s: the base s theta and linear scaling by s^(2/H).
+    """
+    if values["model_type"] != "new":
+        return dict(values)
+    factor = values["rope_scaling"]["factor"]
+    head_dim = values["hidden_size"] // values["num_attention_heads"]
+    rope = {
+        "rope_type": "linear",
+        "rope_theta": values["rope_theta"] * factor,
+        "factor": factor ** (2 / head_dim),
+    }
+    kept = {k: v for k, v in values.items() if k not in ("rope_scaling", "rope_theta")}
+    return kept | {"model_type": "gte", "rope_parameters": rope}

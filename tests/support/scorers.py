@@ -19,7 +19,7 @@ from tests.support.checkpoints import (
     write_json,
     write_tensors,
 )
-from tests.support.families import make_family
+from tests.support.families import make_family, stored_shapes
 from tests.support.tiny_weights import random_tensors
 
 QWEN_SPECIALS = ["<|im_start|>", "<|im_end|>", "<think>", "</think>"]
@@ -76,8 +76,7 @@ def make_family_scorer(
 
     Names and shapes are those of the class in `transformers`; other arguments change config.json.
     """
-    import torch
-    from transformers import AutoConfig, AutoModelForSequenceClassification
+    from transformers import AutoModelForSequenceClassification
 
     make_family(folder, model_type, sharded=False, **changes)
     for path in (folder / "modules.json", folder / "config_sentence_transformers.json"):
@@ -86,10 +85,8 @@ def make_family_scorer(
         "id2label": {str(i): f"LABEL_{i}" for i in range(labels)},
         "label2id": {f"LABEL_{i}": i for i in range(labels)},
     }
-    with torch.device("meta"):
-        model = AutoModelForSequenceClassification.from_config(AutoConfig.for_model(**values))
-    shapes = {name: tuple(t.shape) for name, t in model.state_dict().items()}
-    values["architectures"] = [type(model).__name__]
+    shapes, class_name = stored_shapes(AutoModelForSequenceClassification, values)
+    values["architectures"] = [class_name]
     write_json(folder / "config.json", values)
     tensors = random_tensors(shapes, seed=1)
     write_tensors(folder, tensors, dtype="float32", sharded=sharded, prefix="")

@@ -40,6 +40,8 @@ class ModelType(NamedTuple):
     read: Callable[[Fields, str], Architecture]
 
 
+_GTE_CLASSES = ("GteModel", "GteForMaskedLM", "GteForSequenceClassification")
+_NEW_CLASSES = ("NewModel", "NewForMaskedLM", "NewForSequenceClassification")  # of GTE's own code
 MODEL_TYPES: dict[str, ModelType] = {
     "bert": ModelType(
         "bert", ("BertModel", "BertForMaskedLM", "BertForSequenceClassification"), read_bert
@@ -75,7 +77,8 @@ MODEL_TYPES: dict[str, ModelType] = {
     "nomic_bert": ModelType(
         "rotary_bert", ("NomicBertModel", "NomicBertForMaskedLM"), read_nomic_bert
     ),
-    "gte": ModelType("rotary_bert", ("GteModel", "GteForMaskedLM"), read_gte),
+    "gte": ModelType("rotary_bert", (*_GTE_CLASSES, *_NEW_CLASSES), read_gte),
+    "new": ModelType("rotary_bert", _NEW_CLASSES, read_gte),
     "gemma3_text": ModelType("gemma3", ("Gemma3TextModel", "Gemma3ForCausalLM"), read_gemma3),
     "llama": ModelType(
         "decoder", ("LlamaModel", "LlamaForCausalLM", "LlamaForSequenceClassification"), read_llama

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hotbed.checkpoint.config_fields import Architecture, Fields
-from hotbed.checkpoint.config_rope import read_rope_theta
+from hotbed.checkpoint.config_rope import read_rope
 from hotbed.checkpoint.folder import unsupported
 from hotbed.checkpoint.records import DecoderConfig
 from hotbed.core.errors import invalid
@@ -88,10 +88,13 @@ def _config(
     window: int | None = None,
 ) -> DecoderConfig:
     fields.require("hidden_act", "silu")
+    rope = read_rope(fields)
     config = fields.convert(
         DecoderConfig,
         **({} if qk_norm else _older_defaults(fields)),
-        rope_theta=read_rope_theta(fields),
+        rope_theta=rope.theta,
+        rope_scaling=rope.scaling,
+        max_position_embeddings=rope.longest,
         is_causal=is_causal(fields) if causal is None else causal,
         qk_norm=qk_norm,
         qkv_bias=qkv_bias,

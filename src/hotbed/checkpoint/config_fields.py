@@ -98,6 +98,15 @@ class Fields:
             )
         return value
 
+    def number(self, field: str) -> float:
+        """A field that must be there and be a number of at least 1."""
+        value = self.values.get(field)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
+            raise invalid(
+                f"{self.path}: {field} is {value!r}; it must be a number of at least 1", field
+            )
+        return float(value)
+
     def convert(self, kind: type[_ConfigT], **changes: object) -> _ConfigT:
         """The family's record from the keys, with `changes` in place of theirs.
 

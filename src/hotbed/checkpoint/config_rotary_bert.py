@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from hotbed.checkpoint.config_fields import Architecture, Fields
-from hotbed.checkpoint.config_rope import read_rope_theta
+from hotbed.checkpoint.config_rope import Rope, read_rope
+from hotbed.checkpoint.folder import unsupported
 from hotbed.checkpoint.records import RotaryBertConfig
+from hotbed.core.rope import DynamicScaling
 
 # Nomic's files name things as GPT-2 did; transformers' own form of them as BERT does.
 _NOMIC_NAMES = {
@@ -16,6 +18,7 @@ _NOMIC_NAMES = {
     "layer_norm_eps": "layer_norm_epsilon",
     "rope_theta": "rotary_emb_base",
 }
+_DEFAULT_GTE_TYPES = 1  # transformers' GteConfig
 _NOMIC_OFF = (
     "causal",
     "mlp_fc1_bias",
@@ -31,8 +34,8 @@ _NOMIC_OFF = (
 def read_nomic_bert(fields: Fields, name: str) -> Architecture:
     """Nomic's BERT, in either form of its files; without experts.
 
-    A model with rotary_scaling_factor stretches its rotation by the length of the batch, and only
-    above max_trained_positions: it is served up to there, where nothing is stretched.
+    rotary_scaling_factor stretches the rotation of what is longer than max_trained_positions: there
+    by the length of the batch, here by the text's own.
     """
     values = fields.values
     renamed = {new: values[old] for new, old in _NOMIC_NAMES.items() if old in values}
@@ -44,30 +47,56 @@ def read_nomic_bert(fields: Fields, name: str) -> Architecture:
     both.require("num_experts", None, 0)
     for field in _NOMIC_OFF:
         both.require(field, False)
-    longest = both.count("max_position_embeddings")
+    rope = read_rope(both)
     if values.get("rotary_scaling_factor") is not None:
-        longest = min(longest, both.count("max_trained_positions"))
-    return _architecture(both, name, naming="nomic", gate="silu", longest=longest)
+        scaling = DynamicScaling(
+            factor=both.number("rotary_scaling_factor"),
+            original_max_position_embeddings=both.count("max_trained_positions"),
+        )
+        rope = rope._replace(scaling=scaling)
+    return _architecture(both, name, rope, naming="nomic", gate="silu")
 
 
 def read_gte(fields: Fields, name: str) -> Architecture:
-    """GTE's, as arctic-embed-m-v2.0 is."""
+    """GTE's, under its first name, "new", or today's, as arctic-embed-m-v2.0 is."""
     fields.require("hidden_act", "gelu")
     fields.require("position_embedding_type", "rope")
     fields.require("layer_norm_type", "layer_norm")
     fields.require("logn_attention_scale", False)
     fields.require("pack_qkv", True)
-    longest = fields.count("max_position_embeddings")
-    return _architecture(fields, name, naming="gte", gate="gelu", longest=longest)
+    types = fields.values.get("type_vocab_size", _DEFAULT_GTE_TYPES)
+    if name.endswith("ForSequenceClassification") and types not in (0, 1):
+        raise unsupported(fields.path, "type_vocab_size", types, (0, 1))
+    fields = Fields(fields.path, fields.values | {"type_vocab_size": types})
+    return _architecture(fields, name, read_rope(_without_ntk(fields)), naming="gte", gate="gelu")
 
 
-def _architecture(
-    fields: Fields, name: str, *, naming: str, gate: str, longest: int
-) -> Architecture:
+def _without_ntk(fields: Fields) -> Fields:
+    """The same rotation in today's words, where the file has GTE's own for it.
+
+    "ntk" with factor s turns pair i of a head of H by (s theta)^(-2i/H) / s^(2/H), which is another
+    base and linear scaling. It holds for texts of any length (Su 2023, kexue.fm/archives/9706).
+    """
+    scaling = fields.values.get("rope_scaling")
+    if not isinstance(scaling, dict) or scaling.get("type") != "ntk":
+        return fields
+    inner = Fields(fields.path, {f"rope_scaling.{key}": value for key, value in scaling.items()})
+    inner.require("rope_scaling.mixed_b", None)
+    factor = inner.number("rope_scaling.factor")
+    head_dim = fields.count("hidden_size") // fields.count("num_attention_heads")
+    changes = {
+        "rope_theta": fields.number("rope_theta") * factor,
+        "rope_scaling": {"type": "linear", "factor": factor ** (2 / head_dim)},
+    }
+    return Fields(fields.path, fields.values | changes)
+
+
+def _architecture(fields: Fields, name: str, rope: Rope, *, naming: str, gate: str) -> Architecture:
     config = fields.convert(
         RotaryBertConfig,
-        max_position_embeddings=longest,
-        rope_theta=read_rope_theta(fields),
+        max_position_embeddings=rope.longest,
+        rope_theta=rope.theta,
+        rope_scaling=rope.scaling,
         naming=naming,
         gate=gate,
     )

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from hotbed.core.model_info import Activation, Task
+from hotbed.core.rope import RopeScaling
 
 FamilyName = Literal["bert", "decoder", "gemma3", "modernbert", "mpnet", "rotary_bert"]
 Pooling = Literal["mean", "cls", "last"]
@@ -80,6 +81,7 @@ class DecoderConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_position_embeddings: _Count
     rms_norm_eps: _Positive = 1e-6
     rope_theta: _Positive
+    rope_scaling: RopeScaling | None = None
     is_causal: bool = True
     window: _Count | None = None
     """Tokens that one sees to its left, itself not counted; None for all."""
@@ -140,6 +142,7 @@ class Gemma3Config(msgspec.Struct, frozen=True, kw_only=True):
     intermediate_size: _Count
     max_position_embeddings: _Count
     global_theta: _Positive
+    global_scaling: RopeScaling | None = None
     local_theta: _Positive
     window: _Count
     """Tokens on each side, or to the left of a causal model; the token itself not counted."""
@@ -190,14 +193,15 @@ class RotaryBertConfig(msgspec.Struct, frozen=True, kw_only=True):
     num_attention_heads: _Count
     intermediate_size: _Count
     max_position_embeddings: _Count
-    """Positions that are rotated as in training."""
     rope_theta: _Positive
+    rope_scaling: RopeScaling | None = None
     gate: Literal["silu", "gelu"]
     """Activation of the gate in the MLP."""
     naming: Literal["nomic", "gte"]
     """Of the tensors; GTE's layers have biases, Nomic's none."""
     layer_norm_eps: _Positive = 1e-12
-    type_vocab_size: _Count = 2
+    type_vocab_size: Annotated[int, msgspec.Meta(ge=0)] = 2
+    """0: no table of token types."""
 
     @property
     def head_dim(self) -> int:

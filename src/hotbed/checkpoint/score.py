@@ -25,6 +25,8 @@ HEADS: dict[str, HeadKind] = {
     "MPNetForSequenceClassification": "roberta",
     "DistilBertForSequenceClassification": "distilbert",
     "ModernBertForSequenceClassification": "modernbert",
+    "GteForSequenceClassification": "bert",
+    "NewForSequenceClassification": "bert",
     "LlamaForSequenceClassification": "decoder",
     "MistralForSequenceClassification": "decoder",
     "Qwen2ForSequenceClassification": "decoder",

@@ -29,6 +29,8 @@ def embed(
     device: str = "auto",
     dtype: str = "auto",
     invariant: bool = False,
+    attention: str = "auto",
+    kernel_dir: Path | None = None,
     offline: bool | None = None,
     output: Path | None = None,
     job: Annotated[
@@ -55,6 +57,8 @@ def embed(
         device: auto (a GPU if there is one), cpu, cuda or cuda:N.
         dtype: type of the model's compute: auto, float32, bfloat16 or, on a GPU, fp8.
         invariant: a text's row is the same bytes alone and in every batch.
+        attention: backend on a GPU: auto, sdpa, varlen or fa4.
+        kernel_dir: folder of kernels built ahead of time, for a GPU.
         offline: never use the network to find the model; unset: as the hub library is set.
         output: write one NumPy array [texts, dimensions] to this .npy file instead of printing.
         job: see `JobOptions`.
@@ -83,6 +87,8 @@ def embed(
             normalize=normalize,
             threads=threads,
             offline=offline,
+            attention=attention,
+            kernel_dir=kernel_dir,
         )
     inputs = list(texts) or [line.rstrip("\r\n") for line in sys.stdin]
     with Embedder(
@@ -92,6 +98,8 @@ def embed(
         invariant=invariant,
         num_threads=threads,
         offline=offline,
+        attention=attention,
+        kernel_dir=kernel_dir,
     ) as embedder:
         rows = embedder.embed(
             inputs,

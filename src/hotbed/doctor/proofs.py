@@ -1,20 +1,19 @@
-"""Proofs: every attention backend, BERT and a decoder (Qwen3), against plain references."""
+"""Proofs: every attention backend and every family of models, against plain references."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hotbed.checkpoint.records import BertConfig, DecoderConfig
 from hotbed.core.errors import HotbedError
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.doctor.plain import plain_row, random_weights
 from hotbed.doctor.report import Proof
+from hotbed.doctor.tiny_models import MAX_TOKENS, MODELS, NORM_MEAN
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.attention.reference import reference
 from hotbed.rose.attention.select import BACKENDS, AttentionSettings, select_backend
@@ -27,7 +26,6 @@ from hotbed.rose.device import dtype_name
 from hotbed.rose.engine import Runner
 from hotbed.rose.kernels.gemm import open_gemms
 from hotbed.rose.layers.fused import with_gemms
-from hotbed.rose.recipe import Recipe
 from hotbed.rose.registry import FAMILIES, Model
 
 # Relative to the largest element. fp32 sums in another order differ by some 1e-6; bfloat16 rounds
@@ -45,35 +43,6 @@ SPECS = {
     "head dim 128": AttentionSpec(4, 2, 128, causal=False),
     "head dim 128, causal": AttentionSpec(4, 2, 128, causal=True),
     "head dim 64, window": AttentionSpec(4, 4, 64, causal=False, window=16),
-}
-MODELS: dict[str, tuple[Any, Recipe]] = {
-    "bert": (
-        BertConfig(
-            vocab_size=1000,
-            hidden_size=256,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            intermediate_size=512,
-            max_position_embeddings=256,
-        ),
-        Recipe("cls", True, "none"),
-    ),
-    "decoder": (
-        DecoderConfig(
-            vocab_size=1000,
-            hidden_size=256,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=128,
-            intermediate_size=512,
-            max_position_embeddings=256,
-            rope_theta=1e6,
-            is_causal=False,
-            qk_norm=True,
-        ),
-        Recipe("mean", True, "none"),
-    ),
 }
 
 
@@ -169,15 +138,20 @@ def _model_error(
 ) -> tuple[float, str]:
     config, recipe = MODELS[family_name]
     family, dtype = FAMILIES[family_name], _dtype(device)
-    (spec,) = family.attention_specs(config)
-    backend = select_backend(spec, device, settings=settings, dtype=dtype)
-    weights = random_weights(family.weight_map(config), device)
+    backends = [
+        select_backend(spec, device, settings=settings, dtype=dtype)
+        for spec in family.attention_specs(config)
+    ]
+    names = ", ".join(dict.fromkeys(backend.name for backend in backends)) or "its own"
+    weights = random_weights(
+        family.weight_map(config), device, norm_mean=NORM_MEAN.get(family_name, 1.0)
+    )
 
     @torch.inference_mode()
     def build() -> Model:
         parameters = {n: t.to(dtype) for n, t in weights.items()}
         with with_gemms(open_gemms(settings.kernel_dir, device, dtype)):
-            return family.build(config, parameters, [backend])
+            return family.build(config, parameters, backends)
 
     runner: Runner
     if device.type == "cuda":
@@ -186,13 +160,13 @@ def _model_error(
             recipe,
             device=device,
             settings=CudaSettings(),
-            by_length=backend.grid_follows_max_seqlen,
-            by_shape=backend.tells_shapes_apart,
+            by_length=any(backend.grid_follows_max_seqlen for backend in backends),
+            by_shape=any(backend.tells_shapes_apart for backend in backends),
         )
-        how = f"attention {backend.name}, eager, captured and replayed"
+        how = f"attention {names}, eager, captured and replayed"
     else:
-        runner = CpuRunner(build, recipe, max_tokens=256, num_threads=None)
-        how = f"attention {backend.name}, long and short steps"
+        runner = CpuRunner(build, recipe, max_tokens=MAX_TOKENS, num_threads=None)
+        how = f"attention {names}, long and short steps"
     worst = 0.0
     random = np.random.default_rng(0)
     try:

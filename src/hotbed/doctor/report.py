@@ -82,6 +82,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: as given.
+        family: in the registry.
         fingerprint: of what was loaded.
         device: it ran on.
         dtype: of the compute.
@@ -92,6 +93,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    family: str
     fingerprint: str
     device: str
     dtype: str

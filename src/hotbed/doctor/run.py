@@ -48,7 +48,7 @@ def run(
     """Print the report.
 
     Returns:
-        0 if a model, or the named one, can be served here; else 1.
+        0 if models of every family, or the named one, can be served here; else 1.
 
     Raises:
         HotbedError: INVALID_INPUT for a device that is not there.
@@ -76,7 +76,8 @@ def run(
             error = f"{type(failure).__name__}: {failure}"
     families = model_proofs(chosen, settings)
     report = Report(
-        can_serve=error is None and any(p.works for p in families),
+        can_serve=error is None
+        and all(p.works for p in families if served is None or p.what == f"model {served.family}"),
         versions=machine.versions(),
         driver=machine.driver(),
         devices=machine.devices(),
@@ -107,8 +108,9 @@ def _served(
 ) -> ServedModel:
     """Load the model, run it, calibrate it where that is asked for."""
     folder = default_cache_folder()
+    checkpoint = load_checkpoint(model, offline=offline)
     engine = RoseEngine.load(
-        load_checkpoint(model, offline=offline),
+        checkpoint,
         device=device,
         dtype=dtype,
         invariant=invariant,
@@ -137,6 +139,7 @@ def _served(
         engine.close()
     return ServedModel(
         name=model,
+        family=checkpoint.family,
         fingerprint=info.fingerprint,
         device=info.device,
         dtype=info.dtype,

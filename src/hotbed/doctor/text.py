@@ -41,7 +41,7 @@ def _lines(report: Report) -> Iterator[str]:
     if report.model_error is not None:
         yield f"The model cannot be served here: {report.model_error}"
     elif not report.can_serve:
-        yield "No model can be served here."
+        yield "Not every family of models can be served here."
     else:
         yield "Models can be served here."
 

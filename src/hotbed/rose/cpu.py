@@ -93,13 +93,14 @@ class CpuRunner:
     def _run(self, parts: list[PackedBatch], segments: tuple[OutputSegment, ...]) -> StepResult:
         with torch.inference_mode():
             computed = [self._rows(part) for part in parts]
-            rows = computed[0] if len(computed) == 1 else torch.cat(computed)
-            finite = torch.isfinite(rows).all(dim=-1).numpy()
+            rows, finite = computed[0]
+            if len(computed) > 1:
+                rows, finite = (torch.cat(tensors) for tensors in zip(*computed, strict=True))
             finished = [tensor.numpy() for tensor in self._finish(rows, segments)]
-        return StepResult(finished, finite)
+        return StepResult(finished, finite.numpy())
 
-    def _rows(self, batch: PackedBatch) -> Tensor:
-        """Rows of a batch in the caller's order, before a segment's wishes."""
+    def _rows(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
+        """Rows of a batch in the caller's order, before a segment's wishes; which are finite."""
         rows = pool(self._model.forward(batch), batch, self._recipe.pooling)
         if len(batch.restore) > 1:
             rows = rows[torch.from_numpy(batch.restore)]

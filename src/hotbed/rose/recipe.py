@@ -33,8 +33,10 @@ class AnyRecipe(Protocol):
         """Whether the pooling kernel's second output is wanted normalised."""
         ...
 
-    def of_pooled(self, rows_SD: Tensor) -> Tensor:
-        """Pooled fp32 rows [S, D] to the rows that `finish` takes."""
+    def of_pooled(self, rows_SD: Tensor) -> tuple[Tensor, Tensor]:
+        """Pooled fp32 rows [S, D] to the rows that `finish` takes, and bool [S]: whether each and
+        all values on its way were finite.
+        """
         ...
 
     def of_pooled_on_gpu(self, rows: PooledRows) -> PooledRows:
@@ -73,17 +75,17 @@ class Recipe:
         pooling = checkpoint.pooling
         return Recipe(pooling.pooling, pooling.normalize, checkpoint.quantizer, tuple(dense), fixed)
 
-    def of_pooled(self, rows_SD: Tensor) -> Tensor:
-        """Pooled fp32 rows [R, D] to the rows that `finish` takes."""
+    def of_pooled(self, rows_SD: Tensor) -> tuple[Tensor, Tensor]:
+        """Pooled fp32 rows [R, D] to the rows that `finish` takes, and which were finite."""
         return project(rows_SD, self.dense, fixed=self.fixed)
 
     def of_pooled_on_gpu(self, rows: PooledRows) -> PooledRows:
         """The same, for what the pooling kernel gives; launches only, part of the graph."""
         if not self.dense:
             return rows
-        projected = self.of_pooled(rows.pooled)
+        projected, finite = self.of_pooled(rows.pooled)
         form = unit_rows(projected, fixed=self.fixed) if self.normalize else projected
-        return packed_rows(projected, form, torch.isfinite(projected).all(dim=-1))
+        return packed_rows(projected, form, finite)
 
     def is_default_form(self, spec: OutputSpec, native_dimensions: int) -> bool:
         """Whether `spec` is float32, all dimensions, normalised as by default."""
@@ -118,15 +120,15 @@ class ScoreRecipe:
     fixed: bool = False
     """As for `hotbed.rose.layers.rows_fp32`."""
 
-    def of_pooled(self, rows_SD: Tensor) -> Tensor:
-        """Logits [S, L]."""
+    def of_pooled(self, rows_SD: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [S, L], and bool [S]: whether each and all values on its way were finite."""
         return self.head(rows_SD, fixed=self.fixed)
 
     def of_pooled_on_gpu(self, rows: PooledRows) -> PooledRows:
-        """Logits, scores, and whether all logits of a row are finite."""
-        logits = self.of_pooled(rows.pooled)
+        """Logits, scores, and whether a row's and all values on its way were finite."""
+        logits, finite = self.of_pooled(rows.pooled)
         scores = activate(logits, self.activation)
-        return packed_rows(logits, scores, torch.isfinite(logits).all(dim=-1))
+        return packed_rows(logits, scores, finite)
 
     def is_default_form(self, spec: OutputSpec, native_dimensions: int) -> bool:
         """Whether scores are asked for, not logits."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import get_args
 
 from hotbed.checkpoint.config import MODEL_TYPES
+from hotbed.checkpoint.config_rope import ROPE_TYPES
 from hotbed.checkpoint.modules import SCORE_MODULES, SUPPORTED_MODULES
 from hotbed.checkpoint.records import DENSE_ACTIVATIONS, HeadKind, Pooling
 from hotbed.checkpoint.score import HEADS
@@ -27,8 +28,10 @@ EXAMPLES = {
     "modernbert": "gte-modernbert, ettin, modernbert-embed; gte-reranker-modernbert",
     "nomic_bert": "nomic-embed-text v1 and v1.5, arctic-embed-m-long",
     "gte": "arctic-embed-m-v2.0",
+    "new": "gte-base-en-v1.5, gte-large-en-v1.5, gte-multilingual-base;"
+    " gte-multilingual-reranker-base",
     "gemma3_text": "EmbeddingGemma",
-    "llama": "embedders on a Llama backbone without scaled rotation",
+    "llama": "embedders on a Llama 2 or 3 backbone",
     "mistral": "e5-mistral, SFR-Embedding-Mistral, Linq-Embed-Mistral",
     "qwen2": "gte-Qwen2 (`is_causal` false: bidirectional)",
     "qwen3": "Qwen3-Embedding (bidirectional with `is_causal` false), Qwen3-Reranker",
@@ -54,8 +57,8 @@ prefix, against `transformers` in fp32 on the CPU, and whole paths against sente
 cosine at least 0.999999, relative error at most 1e-4; at 1 and 2 tokens, around the window's edge
 and at the model's limit; alone, in a mixed batch, permuted. Fields that could be misread (windows,
 rotary bases, masks, position offsets) are changed on purpose and must fail that test. The tests
-marked `gpu` compare BF16 on a card with fp32 on the CPU: cosine at least 0.999. Real weights are
-tested of all-MiniLM-L6-v2.
+marked `gpu` compare BF16 on a card with fp32 on the CPU: cosine at least 0.999. Real weights, those
+that packages carry: all-MiniLM-L6-v2, multilingual-e5-small and SmolLM2-135M (a Llama).
 """
 
 
@@ -94,6 +97,10 @@ def page() -> str:
         (
             ("modules", " → ".join(SUPPORTED_MODULES) + "; the last three may be absent"),
             ("modules of a CrossEncoder", " → ".join(SCORE_MODULES) + " (for Qwen3ForCausalLM)"),
+            (
+                "scaling of the rotation",
+                f"{', '.join(ROPE_TYPES[1:])}; by a text's own length where the length counts",
+            ),
             ("pooling", ", ".join(get_args(Pooling))),
             ("activation of a Dense module", ", ".join(DENSE_ACTIVATIONS)),
             ("type of the rows", ", ".join(dtype.value for dtype in OutputDtype)),

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import NamedTuple
 
 import grpc
@@ -23,13 +24,16 @@ from hotbed.core.step import Engine
 from hotbed.tulip.address import remove_stale_socket, unix_path
 from hotbed.tulip.device import DeviceThread
 from hotbed.tulip.health import Health
+from hotbed.tulip.local import LocalServer
 from hotbed.tulip.loop import StepLoop
 from hotbed.tulip.metrics import Metrics
 from hotbed.tulip.service import TulipService
 from hotbed.tulip.settings import TulipSettings
 from hotbed.tulip.tls import server_credentials
+from hotbed.tulip.tracing import Tracing
 from hotbed.tulip.work import Answer
 from hotbed.wire import tulip_pb2_grpc as pb_grpc
+from hotbed.wire.framed import SUFFIX
 from hotbed.wire.limits import server_options
 
 _CLOSE_GRACE_S = 1.0
@@ -91,15 +95,18 @@ class _Server:
     def __init__(self, settings: TulipSettings, stack: AsyncExitStack) -> None:
         self._settings = settings
         self._stack = stack
-        self._service = TulipService()
+        self._service = TulipService(local_stream=settings.local_stream)
         self._health = Health()
         self._metrics = Metrics()
+        self._metrics.watch_unsent(lambda: self._service.num_unsent_bytes)
+        self._tracing: Tracing | None = None
         self.is_device_busy = False
 
     async def run(
         self, load_engine: EngineLoader, stop: asyncio.Event, on_ready: Callable[[str], None]
     ) -> int:
         self._serve_metrics()
+        self._start_tracing()
         server, address = await self._bind()
         self._stack.push_async_callback(server.stop, _CLOSE_GRACE_S)
         device = DeviceThread(lambda: load_engine(self._settings))
@@ -112,6 +119,7 @@ class _Server:
         self._stack.push_async_callback(self._close_device, device, steps)
         if not await _first_step(steps):
             return EXIT_FAILURE
+        await self._listen_locally()
         self._service.attach(steps)
         await self._health.serving()
         on_ready(address)
@@ -134,6 +142,18 @@ class _Server:
         self._stack.callback(page.server_close)
         self._stack.callback(page.shutdown)
         log.info("metrics on http://%s:%d/metrics", host, page.server_port)
+
+    def _start_tracing(self) -> None:
+        if not self._settings.traces:
+            return
+        try:
+            self._tracing = tracing = Tracing.start()
+        except ModuleNotFoundError as error:
+            raise _StartError(
+                f"traces need the extra otel (pip install 'hotbed[otel]'): {error}",
+                EXIT_CONFIGURATION,
+            ) from error
+        self._stack.push_async_callback(asyncio.to_thread, tracing.close)
 
     async def _bind(self) -> tuple[grpc.aio.Server, str]:
         """The server, started, and the address it listens on."""
@@ -159,6 +179,17 @@ class _Server:
         if unix_path(listen) is not None:
             return server, listen
         return server, f"{listen.rpartition(':')[0]}:{port}"
+
+    async def _listen_locally(self) -> None:
+        path = unix_path(self._settings.listen)
+        if not self._settings.local_stream or path is None:
+            return
+        local = LocalServer(Path(f"{path}{SUFFIX}"), self._service.serve_stream)
+        try:
+            await local.start()
+        except OSError as error:
+            raise _StartError(f"local_stream: cannot listen: {error}") from error
+        self._stack.push_async_callback(local.close, _CLOSE_GRACE_S)
 
     def _add_port(self, server: grpc.aio.Server) -> int:
         settings = self._settings
@@ -217,6 +248,7 @@ class _Server:
             max_steps_in_flight=settings.max_steps_in_flight,
             min_ahead_tokens=settings.min_ahead_tokens,
             step_timeout_s=settings.step_timeout_s,
+            tracing=self._tracing,
         )
 
     async def _drain(self, steps: StepLoop) -> None:

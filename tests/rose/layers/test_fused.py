@@ -24,6 +24,7 @@ from hotbed.checkpoint.records import (
 )
 from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.ragged import RaggedBatch
+from hotbed.core.rope import DynamicScaling
 from hotbed.rose.attention.sdpa import SdpaBackend
 from hotbed.rose.batch import PackedBatch, pack
 from hotbed.rose.layers import fused
@@ -275,7 +276,18 @@ MODELS = {
     "gemma3": ("gemma3", GEMMA3),
     "mpnet": ("mpnet", MPNET),
     "nomic": ("rotary_bert", NOMIC),
+    # Of the texts that it is tested with one is longer than 5 tokens.
+    "nomic dynamic": (
+        "rotary_bert",
+        msgspec.structs.replace(
+            NOMIC, rope_scaling=DynamicScaling(factor=2.0, original_max_position_embeddings=5)
+        ),
+    ),
     "gte": ("rotary_bert", msgspec.structs.replace(NOMIC, naming="gte", gate="gelu")),
+    "gte without token types": (
+        "rotary_bert",
+        msgspec.structs.replace(NOMIC, naming="gte", gate="gelu", type_vocab_size=0),
+    ),
     "bert relu": ("bert", msgspec.structs.replace(BERT, hidden_act="relu")),
 }
 

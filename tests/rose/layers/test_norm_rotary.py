@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
+from hotbed.core.ragged import RaggedBatch
+from hotbed.rose.batch import pack
 from hotbed.rose.layers.norm import LayerNorm, RMSNorm
 from hotbed.rose.layers.rotary import Rotary
 
@@ -40,10 +43,11 @@ def test_rms_norm_works_per_head() -> None:
 @pytest.mark.parametrize("theta", [10_000.0, 1_000_000.0])
 def test_rotary_is_the_formula_at_each_position(theta: float) -> None:
     torch.manual_seed(0)
-    head_dim, positions = 8, torch.tensor([0, 1, 2, 0, 1, 63], dtype=torch.int32)
+    head_dim, batch = 8, pack(RaggedBatch.from_sequences([np.zeros(n, np.int32) for n in (64, 3)]))
+    positions = batch.positions
     rotary = Rotary(head_dim=head_dim, theta=theta, max_positions=64, device=torch.device("cpu"))
     x = torch.randn(len(positions), 2, head_dim)
-    got = rotary.at(positions).apply(x)
+    got = rotary.at(batch).apply(x)
     for t, position in enumerate(positions.tolist()):
         for i in range(head_dim // 2):
             angle = position * theta ** (-2 * i / head_dim)

@@ -50,6 +50,14 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "mpnet": (make_family, {"config": "mpnet"}),
     "modernbert": (make_family, {"config": "modernbert"}),
     "nomic": (make_family, {"config": "nomic_bert"}),
+    "nomic dynamic": (
+        make_family,
+        {
+            "config": "nomic_bert",
+            "max_position_embeddings": 48,
+            "rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1000.0},
+        },
+    ),
     "gte": (make_family, {"config": "gte"}),
     "embeddinggemma": (
         make_family,
@@ -59,6 +67,20 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
             "head_dim": 256,
             "query_pre_attn_scalar": 256,
             "dense": [(512, "linear.Identity", False), (128, "linear.Identity", False)],
+        },
+    ),
+    "llama 3.1": (
+        make_family,
+        {
+            "config": "llama",
+            "tokenizer": "bpe",
+            "rope_scaling": {
+                "rope_type": "llama3",
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 48,
+            },
         },
     ),
     "llama last": (make_family, {"config": "llama", "tokenizer": "bpe", "pooling": "last"}),

@@ -109,14 +109,14 @@ class ContextualRoute:
 
     async def post(self, call: Call) -> Reply:
         fields = _read(call.body)
-        model = self._models.find(fields.model)
+        model = self._models.find(fields.model, task="embed")
         default: Encoding = "float"
         if model.quantizer == "pplx":
             default = perplexity.DEFAULT_ENCODING
         encoding = fields.encoding_format or default
         request = to_request(fields, encoding)
         call.parsed(self._metrics)
-        result = await model.pipeline.run(request, call.deadline)
+        result = await model.pipeline.run(request, call.caller)
         call.computed()
         rows = iter(await encode_rows(result.rows, encoding))
         data: list[dict[str, Any]] = [

@@ -1,4 +1,7 @@
-"""Dense modules behind the pooling: row = activation(row W^T + b), in fp32 on either device."""
+"""Dense modules behind the pooling: row = activation(row W^T + b), in fp32 on either device.
+
+Whether a row is finite is looked at before each activation: tanh makes 1 of infinity, ReLU 0.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,30 @@ class Dense:
     bias: Tensor | None
     activation: DenseActivation
 
-    def __call__(self, rows_SI: Tensor, *, fixed: bool = False) -> Tensor:
-        """Fp32 rows [S, in] to [S, out]; `fixed` as for `rows_fp32`."""
-        y = linear(rows_SI, self.weight, self.bias, fixed=fixed)
-        return _ACTIVATIONS[self.activation](y)
+    def __call__(self, rows_SI: Tensor, *, fixed: bool = False) -> tuple[Tensor, Tensor]:
+        """Fp32 rows [S, in] to [S, out], and what of them was finite before the activation.
+
+        `fixed` as for `rows_fp32`.
+        """
+        linear_SO = linear(rows_SI, self.weight, self.bias, fixed=fixed)
+        return _ACTIVATIONS[self.activation](linear_SO), are_finite(linear_SO)
 
 
-def project(rows_SD: Tensor, modules: Sequence[Dense], *, fixed: bool = False) -> Tensor:
-    """Pooled fp32 rows [S, D] through all modules; `fixed` as for `rows_fp32`."""
+def project(
+    rows_SD: Tensor, modules: Sequence[Dense], *, fixed: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Pooled fp32 rows [S, D] through all modules; `fixed` as for `rows_fp32`.
+
+    Returns:
+        The rows, fp32 [S, out], and bool [S]: whether all values on the way there were finite.
+    """
+    finite = are_finite(rows_SD)
     for module in modules:
-        rows_SD = module(rows_SD, fixed=fixed)
-    return rows_SD
+        rows_SD, still_finite = module(rows_SD, fixed=fixed)
+        finite = finite & still_finite
+    return rows_SD, finite
+
+
+def are_finite(rows_SD: Tensor) -> Tensor:
+    """Rows [S, D] to bool [S]: whether all of a row is finite."""
+    return torch.isfinite(rows_SD).all(dim=-1)

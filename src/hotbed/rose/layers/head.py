@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hotbed.core.model_info import Activation
+from hotbed.rose.layers.dense import are_finite
 from hotbed.rose.layers.rows_fp32 import linear
 
 HeadActivation = Literal["tanh", "relu", "gelu"]
@@ -45,15 +46,17 @@ class HeadDense:
     activation: HeadActivation
     norm: tuple[Tensor, float] | None = None
 
-    def __call__(self, rows_SD: Tensor, *, fixed: bool = False) -> Tensor:
-        """fp32 [S, D] to fp32 [S, D]; `fixed` as for `rows_fp32`."""
-        rows_SD = _ACTIVATIONS[self.activation](
-            linear(rows_SD, self.weight, self.bias, fixed=fixed)
-        )
-        if self.norm is None:
-            return rows_SD
-        weight, eps = self.norm
-        return F.layer_norm(rows_SD, weight.shape, weight, None, eps)
+    def __call__(self, rows_SD: Tensor, *, fixed: bool = False) -> tuple[Tensor, Tensor]:
+        """fp32 [S, D] to fp32 [S, D], and bool [S]: finite before the activation.
+
+        `fixed` as for `rows_fp32`.
+        """
+        linear_SD = linear(rows_SD, self.weight, self.bias, fixed=fixed)
+        rows_SD = _ACTIVATIONS[self.activation](linear_SD)
+        if self.norm is not None:
+            weight, eps = self.norm
+            rows_SD = F.layer_norm(rows_SD, weight.shape, weight, None, eps)
+        return rows_SD, are_finite(linear_SD)
 
 
 class Head:
@@ -68,11 +71,17 @@ class Head:
         self._out = out
         self._dense = dense
 
-    def __call__(self, rows_SD: Tensor, *, fixed: bool = False) -> Tensor:
-        """fp32 [S, D] to fp32 [S, L]; `fixed` as for `rows_fp32`."""
+    def __call__(self, rows_SD: Tensor, *, fixed: bool = False) -> tuple[Tensor, Tensor]:
+        """fp32 [S, D] to fp32 [S, L], and bool [S]: whether all values on the way were finite.
+
+        `fixed` as for `rows_fp32`.
+        """
+        finite = are_finite(rows_SD)
         if self._dense is not None:
-            rows_SD = self._dense(rows_SD, fixed=fixed)
-        return linear(rows_SD, *self._out, fixed=fixed)
+            rows_SD, still_finite = self._dense(rows_SD, fixed=fixed)
+            finite = finite & still_finite
+        logits_SL = linear(rows_SD, *self._out, fixed=fixed)
+        return logits_SL, finite & are_finite(logits_SL)
 
 
 def activate(logits_SL: Tensor, activation: Activation) -> Tensor:

@@ -125,6 +125,7 @@ class Decoder:
             theta=config.rope_theta,
             max_positions=config.max_position_embeddings,
             device=self._word.device,
+            scaling=config.rope_scaling,
         )
         self._layers = [
             DecoderLayer(config, weights, f"layers.{i}", backend)
@@ -142,7 +143,7 @@ class Decoder:
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Packed tokens to states [T, D]."""
-        rotary = self._rotary.at(batch.positions)
+        rotary = self._rotary.at(batch)
         if self._small is not None and self._small.takes(batch):
             return self._final_norm(self._small(batch, self._word, rotary))
         plan = self._backend.plan(batch, self._spec)

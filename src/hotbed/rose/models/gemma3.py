@@ -130,8 +130,12 @@ class Gemma3:
                 theta=theta,
                 max_positions=config.max_position_embeddings,
                 device=self._word.device,
+                scaling=scaling,
             )
-            for theta in (config.global_theta, config.local_theta)
+            for theta, scaling in (
+                (config.global_theta, config.global_scaling),
+                (config.local_theta, None),
+            )
         ]
         self._layers = []
         for i, is_local in enumerate(config.is_local):
@@ -142,7 +146,7 @@ class Gemma3:
     def forward(self, batch: PackedBatch) -> Tensor:
         """Packed tokens to states [T, D]."""
         plans = [backend.plan(batch, spec) for backend, spec in self._kinds]
-        rotations = [rotary.at(batch.positions) for rotary in self._rotaries]
+        rotations = [rotary.at(batch) for rotary in self._rotaries]
         x_TD = F.embedding(batch.token_ids, self._word) * self._scale
         for layer, is_local in zip(self._layers, self._is_local, strict=True):
             x_TD = layer(x_TD, plans[is_local], rotations[is_local])

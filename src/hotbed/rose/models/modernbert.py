@@ -120,7 +120,7 @@ class ModernBert:
     def forward(self, batch: PackedBatch) -> Tensor:
         """Packed tokens to states [T, D]."""
         plans = [backend.plan(batch, spec) for backend, spec in self._kinds]
-        rotations = [rotary.at(batch.positions) for rotary in self._rotaries]
+        rotations = [rotary.at(batch) for rotary in self._rotaries]
         x_TD = self._embedding_norm(F.embedding(batch.token_ids, self._word))
         for layer, is_local in zip(self._layers, self._is_local, strict=True):
             x_TD = layer(x_TD, plans[is_local], rotations[is_local])

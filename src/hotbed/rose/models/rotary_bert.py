@@ -1,6 +1,6 @@
 """BERT with rotary positions and a gated MLP: Nomic's (SwiGLU) and GTE's (GeGLU, with biases).
 
-    h = LayerNorm(word + segment 0)
+    h = LayerNorm(word + segment 0)    GTE's base model in English has no segments
     for each layer:  h = LayerNorm(h + attention(h))
                      h = LayerNorm(h + down(act(gate(h)) * up(h)))
 
@@ -66,11 +66,11 @@ def weight_map(config: RotaryBertConfig) -> WeightMap:
     names = _NAMES[config.naming]
     parameters = {
         "word": Parameter(("embeddings.word_embeddings.weight",), (config.vocab_size, d)),
-        "segment": Parameter(
-            ("embeddings.token_type_embeddings.weight",), (config.type_vocab_size, d)
-        ),
         **_norm("embedding_norm", str(names["embedding_norm"]), d),
     }
+    if config.type_vocab_size:
+        source = "embeddings.token_type_embeddings.weight"
+        parameters["segment"] = Parameter((source,), (config.type_vocab_size, d))
     bias = config.naming == "gte"
     shapes = {"qkv": (3 * d, d), "out": (d, d), "gate_up": (2 * f, d), "down": (d, f)}
     for i in range(config.num_hidden_layers):
@@ -132,8 +132,8 @@ class RotaryBert:
         self._backend = backend
         (self._spec,) = attention_specs(config)
         self._word = weights["word"]
-        # One text a sequence, so every token is in segment 0.
-        self._segment = weights["segment"][0]
+        # Every token is in segment 0: models that tell second texts apart are refused at load.
+        self._segment = weights["segment"][0] if config.type_vocab_size else None
         self._norm = LayerNorm(
             weights["embedding_norm.weight"],
             weights["embedding_norm.bias"],
@@ -144,6 +144,7 @@ class RotaryBert:
             theta=config.rope_theta,
             max_positions=config.max_position_embeddings,
             device=self._word.device,
+            scaling=config.rope_scaling,
         )
         self._layers = [
             RotaryBertLayer(config, weights, f"layers.{i}", backend)
@@ -153,8 +154,11 @@ class RotaryBert:
     def forward(self, batch: PackedBatch) -> Tensor:
         """Packed tokens to states [T, D]."""
         plan = self._backend.plan(batch, self._spec)
-        rotary = self._rotary.at(batch.positions)
-        x_TD: Activations = self._norm(F.embedding(batch.token_ids, self._word) + self._segment)
+        rotary = self._rotary.at(batch)
+        embedded = F.embedding(batch.token_ids, self._word)
+        if self._segment is not None:
+            embedded = embedded + self._segment
+        x_TD: Activations = self._norm(embedded)
         for layer in self._layers:
             x_TD = layer(x_TD, plan, rotary)
         return wide(x_TD)
