@@ -25,9 +25,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench import engine, rows
+from bench import engine
 from bench.gemm import CHECKED_ROWS, Call, Row, time_us
-from bench.shapes import SHAPES
+from hotbed.bench import rows
+from hotbed.bench.shapes import SHAPES
 from hotbed.rose.attention.select import AttentionSettings
 from hotbed.rose.compute import Compute
 from hotbed.rose.kernels import files, fp8, gemm, launchers, layer_norm, rms_norm

@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from bench import rows
 from hotbed import Embedder
+from hotbed.bench import rows
 from hotbed.rose.kernels.fp8 import quantize_rows
 from hotbed.rose.layers import linear
 from hotbed.rose.layers.linear import Linear

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench import engine, rows
-from bench.shapes import SHAPES
+from bench import engine
+from hotbed.bench import rows
+from hotbed.bench.shapes import SHAPES
 from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.attention.select import AttentionSettings
