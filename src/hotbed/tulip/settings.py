@@ -112,6 +112,8 @@ class TulipSettings:
     """Send OpenTelemetry spans of traced items, as OTEL_EXPORTER_OTLP_ENDPOINT and its like say."""
     log_level: str = "info"
     """debug, info, warning or error."""
+    log_format: Literal["text", "json"] = "text"
+    """Log lines for people, or a JSON object a line."""
 
     def __post_init__(self) -> None:
         check_address(self.listen)

@@ -227,6 +227,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--max-tokens", type=int, default=FAKE_INFO.max_tokens)
     parser.add_argument("--vocab-size", type=int, default=FAKE_INFO.vocab_size)
     parser.add_argument("--name", default=FAKE_INFO.name, help="of the model")
+    parser.add_argument("--task", choices=["embed", "score"], default="embed")
     parser.add_argument(
         "--faults", type=FaultRates.parse, default=FaultRates(),
         help="share of steps with each fault, e.g. error=0.01,oom=0.01,stall=0.01,hang=0.001",
@@ -244,6 +245,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         max_tokens=options.max_tokens,
         vocab_size=options.vocab_size,
     )
+    if options.task == "score":
+        info = replace(
+            info, task="score", dimensions=1, labels=("LABEL_0",), activation="sigmoid",
+            normalize=False, token_types=2,
+        )  # fmt: skip
 
     def load(_: TulipSettings) -> FakeEngine:
         engine = FakeEngine(info, step_s=options.step_ms / 1e3, token_s=options.token_us / 1e6)
