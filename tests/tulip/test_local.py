@@ -162,5 +162,7 @@ async def test_a_gateway_that_does_not_read_is_not_read_from_either(
 def test_it_needs_a_unix_socket() -> None:
     with pytest.raises(ValueError, match="local_stream needs listen"):
         TulipSettings(listen="127.0.0.1:0", local_stream=True)
+    with pytest.raises(ValueError, match="way round"):
+        TulipSettings(listen="unix:/x", local_stream=True, tls_cert=Path("a"), tls_key=Path("b"))
     with pytest.raises(ValueError, match="107"):
         TulipSettings(listen="unix:/" + "x" * 104, local_stream=True)

@@ -126,6 +126,8 @@ class TulipSettings:
         if self.local_stream:
             if not self.listen.startswith("unix:"):
                 raise ValueError(f"local_stream needs listen to be unix:/path, got {self.listen!r}")
+            if self.tls_cert is not None:
+                raise ValueError("local_stream has no TLS: it would be a way round tls_cert")
             check_address(self.listen + FRAMED_SUFFIX)
         for name in (f.name for f in fields(self) if f.name.startswith(("max_", "min_"))):
             if getattr(self, name) is not None:
