@@ -35,6 +35,7 @@ def cluster() -> Iterator[Cluster]:
     memory = {"object_store_memory": 80 << 20}
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patched.setenv("RAY_worker_niceness", "0")  # 15 by default: too little on a busy machine
         head = {"num_cpus": 0, "include_dashboard": False, **memory}
         made = Cluster(initialize_head=True, head_node_args=head)
         try:
