@@ -42,7 +42,7 @@ def main() -> int:
     scratch = Path(tempfile.mkdtemp(prefix="hotbed-ray-"))
     seconds: dict[str, list[float]] = {"local": [], "ray": []}
     # Ray's workers are niced by 15 unless told otherwise: on a busy machine they would starve.
-    os.environ["RAY_worker_niceness"] = "0"
+    os.environ.update(RAY_worker_niceness="0")
     ray.init(num_cpus=arguments.threads, include_dashboard=False, log_to_driver=False)
     try:
         corpus = scratch / "corpus.parquet"
