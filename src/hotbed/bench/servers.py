@@ -72,14 +72,15 @@ def hotbed(spec: ServerSpec) -> Server:
     options = dict(spec.options)
     kernels = ("--kernel-dir", options["kernel_dir"]) if "kernel_dir" in options else ()
     threads = () if spec.num_threads is None else ("--num-threads", str(spec.num_threads))
-    # Room for all clients' batches: nothing is refused, as on the other side.
-    room = str(max(spec.most_tokens, spec.max_tokens))
+    # Room for all clients' batches, also for one client, which gets a share of the queue: nothing
+    # is refused, as on the other side.
+    room = max(spec.most_tokens, spec.max_tokens)
     replica = (
         *command,
         "tulip",
         *model,
         *("--listen", grpc, "--device", spec.device, *kernels, *threads),
-        *("--max-item-tokens", room, "--max-queue-tokens", room),
+        *("--max-item-tokens", str(room), "--max-queue-tokens", str(2 * room)),
     )
     gateway = (
         *command,
