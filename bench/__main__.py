@@ -1,4 +1,6 @@
-"""All suites for a CPU, one after another: `python -m bench [--out FILE]`; some ten minutes.
+"""The developers' own suites; `hotbed bench` measures beside other systems.
+
+All suites for a CPU, one after another: `python -m bench [--out FILE]`; some ten minutes.
 
 Quality on your own data is `python -m bench.quality`; bulk jobs `python -m bench.bulk`, on a Ray
 cluster `bench.bulk_ray`, on a card `bench.bulk_card`, their memory `bench.bulk_memory`, killed

@@ -35,10 +35,10 @@ from typing import Any
 
 import psutil
 
-from bench import rows
 from bench.ivy_overhead import DIMENSIONS, cpu_seconds, drive, started
-from bench.service import free_port
 from hotbed import __version__
+from hotbed.bench import rows
+from hotbed.bench.service import free_port
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
 

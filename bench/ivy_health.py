@@ -23,9 +23,9 @@ from pathlib import Path
 
 import uvloop
 
-from bench import rows
 from bench.ivy_overhead import Connection, cpu_seconds, started
-from bench.texts import mixed_texts
+from hotbed.bench import rows
+from hotbed.bench.texts import mixed_texts
 
 _PROBE = b"GET /health HTTP/1.1\r\nHost: ivy\r\n\r\n"
 LOADS: dict[str, Callable[[], bytes] | None] = {

@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 import psutil
 
-from bench import rows
 from bench.ivy_overhead import cpu_seconds
-from bench.service import free_port, wait_until_ready
+from hotbed.bench import rows
+from hotbed.bench.service import any_ended, free_port, wait_until_ready
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
 from tests.support.scorers import make_bert_scorer
@@ -110,7 +110,7 @@ def started() -> Iterator[tuple[int, psutil.Process]]:
             stack.callback(process.wait)
             stack.callback(process.terminate)
             processes.append(process)
-        wait_until_ready(port, processes)
+        wait_until_ready(f"http://127.0.0.1:{port}/ready", any_ended(processes))
         yield port, psutil.Process(processes[-1].pid)
 
 

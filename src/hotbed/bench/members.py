@@ -150,7 +150,8 @@ class ServiceMember:
         self._clients = clients
         self._call_timeout_s = call_timeout_s
         self._processes = [
-            Process(command, {**environment, **server.environment}, _numbered(log, i))
+            # What the user sets comes first.
+            Process(command, {**server.environment, **environment}, _numbered(log, i))
             for i, command in enumerate(server.commands)
         ]
 

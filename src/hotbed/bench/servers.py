@@ -142,7 +142,9 @@ def infinity(spec: ServerSpec) -> Server:
     url = f"http://{_HOST}:{port}"
     dtype = "bfloat16" if spec.device == "cuda" else "float32"
     command = (
-        *(spec.python, "-m", "infinity_emb", "v2", "--model-id", spec.folder),
+        # Its script may not be on the path; the module has no other door.
+        *(spec.python, "-c", "from infinity_emb.cli import cli; cli()"),
+        *("v2", "--model-id", spec.folder, "--no-bettertransformer"),
         *("--served-model-name", MODEL, "--engine", "torch", "--device", spec.device),
         *("--dtype", dtype, "--host", _HOST, "--port", str(port), "--url-prefix", "/v1"),
         *("--batch-size", spec.options.get("batch_size", "64"), "--no-model-warmup"),

@@ -59,6 +59,12 @@ class LocalModel:
 
     def __init__(self, options: ModelOptions) -> None:
         checkpoint = load_checkpoint(options.model, offline=options.offline, task="embed")
+        if not checkpoint.has_dense:
+            kinds = ", ".join(kind for kind, _ in checkpoint.outputs)
+            raise invalid(
+                f"a job writes dense rows, which the model has not; its outputs are: {kinds}",
+                "model",
+            )
         native = checkpoint.dimensions  # Dense modules change it
         dimensions = options.dimensions or native
         if options.dimensions is not None and not 1 <= options.dimensions <= native:

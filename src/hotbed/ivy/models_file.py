@@ -71,7 +71,7 @@ class ModelEntry(PromptsEntry, kw_only=True, frozen=True, forbid_unknown_fields=
     model: str
     replicas: tuple[str, ...]
     revision: str | None = None
-    task: Literal["auto", "embed", "score"] = "auto"
+    task: Literal["auto", "embed", "score", "sparse"] = "auto"
     names: tuple[str, ...] = ()
     min_ready_replicas: int | None = None
 

@@ -8,8 +8,8 @@ from hotbed.checkpoint.records import Quantizer
 from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.model_info import Task
 from hotbed.ivy.body import MAX_ECHOED_NAME
-from hotbed.ivy.embed import EmbedPipeline
 from hotbed.ivy.metrics import Metrics
+from hotbed.ivy.outputs import OutputsPipeline
 from hotbed.ivy.pool import ReplicaPool
 from hotbed.ivy.score import ScorePipeline
 from hotbed.ivy.served_model import ServedModel
@@ -28,7 +28,7 @@ class ModelService:
             settings, model.expected, counted, addresses=model.replicas or settings.replicas
         )
         self.tokenize = TokenizeStage(model.tokenizer, num_threads=settings.tokenizer_threads)
-        self.pipeline = EmbedPipeline(
+        self.pipeline = OutputsPipeline(
             tokenize=self.tokenize,
             tokenizer_fingerprint=model.tokenizer.fingerprint,
             prompts=model.prompts,
@@ -36,6 +36,7 @@ class ModelService:
             settings=settings,
             metrics=counted,
         )
+        self.pipeline.multi_vector = model.multi_vector
         self.scores = ScorePipeline(
             tokenize=None
             if model.pairs is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hotbed.checkpoint.load import load_checkpoint
-from hotbed.checkpoint.records import Prompts, Quantizer
+from hotbed.checkpoint.records import MultiVectorHead, Prompts, Quantizer
 from hotbed.core.errors import invalid
 from hotbed.ivy.expected import ExpectedModel
 from hotbed.ivy.models_file import (
@@ -15,6 +15,7 @@ from hotbed.ivy.models_file import (
     read_prompts_file,
 )
 from hotbed.ivy.settings import IvySettings
+from hotbed.text.multi_vector import check_marks
 from hotbed.text.pairs import PairTokenizer
 from hotbed.text.tokenizer import Tokenizer
 
@@ -32,6 +33,7 @@ class ServedModel:
         replicas: addresses of its replicas; empty: those of the settings.
         min_ready_replicas: healthy ones that /ready asks for; None: all of them.
         pairs: of a model that scores; None: it embeds.
+        multi_vector: how texts are read for late interaction; None: the model has no such output.
     """
 
     names: tuple[str, ...]
@@ -42,6 +44,7 @@ class ServedModel:
     replicas: tuple[str, ...] = ()
     min_ready_replicas: int | None = None
     pairs: PairTokenizer | None = None
+    multi_vector: MultiVectorHead | None = None
 
 
 def load_served_models(settings: IvySettings) -> list[ServedModel]:
@@ -85,6 +88,8 @@ def _load(entry: ModelEntry, settings: IvySettings) -> ServedModel:
         pairs = PairTokenizer(tokenizer, entry.over_head(checkpoint.head, entry.model))
     elif entry.instruction is not None:
         raise invalid(f"instruction: {entry.model} is no reranker")
+    if checkpoint.multi_vector is not None:
+        check_marks(tokenizer, checkpoint.multi_vector)
     return ServedModel(
         names=served_names(entry.model, entry.names),
         tokenizer=tokenizer,
@@ -92,6 +97,7 @@ def _load(entry: ModelEntry, settings: IvySettings) -> ServedModel:
         expected=ExpectedModel(checkpoint.name, vocab_size, checkpoint.max_tokens, checkpoint.task),
         quantizer=checkpoint.quantizer,
         pairs=pairs,
+        multi_vector=checkpoint.multi_vector,
         replicas=entry.replicas,
         min_ready_replicas=entry.min_ready_replicas,
     )

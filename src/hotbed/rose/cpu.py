@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from hotbed.core.output import OutputSegment
-from hotbed.core.ragged import RaggedBatch
+from hotbed.core.ragged import Int32Array, RaggedBatch
 from hotbed.core.step import StepResult
 from hotbed.rose.batch import PackedBatch, pack, token_bucket
 from hotbed.rose.layers.pool import pool
+from hotbed.rose.outputs import Outputs, TokenView
 from hotbed.rose.recipe import AnyRecipe
 from hotbed.rose.registry import Model
 
@@ -28,6 +32,7 @@ class CpuRunner:
             of OpenMP threads. A second team, even an idle one, is more threads than cores: libgomp
             then hardly spins, and a text of 16 tokens takes 8.6 ms instead of 3.7 (2026-11-30).
         recipe: of its rows.
+        build_outputs: makes the heads of other outputs, on the same thread; None: there are none.
         max_tokens: longest sequence.
         num_threads: of one step; None takes torch's default.
         pair_offset: of the model's positions, see `hotbed.rose.batch`.
@@ -44,6 +49,7 @@ class CpuRunner:
         max_tokens: int,
         num_threads: int | None,
         pair_offset: int = 0,
+        build_outputs: Callable[[], Outputs] | None = None,
     ) -> None:
         self._recipe = recipe
         self._pair_offset = pair_offset
@@ -57,6 +63,9 @@ class CpuRunner:
         )
         try:
             self._model = self._compute.submit(build).result()
+            self._outputs: Outputs | None = None
+            if build_outputs is not None:
+                self._outputs = self._compute.submit(build_outputs).result()
         except BaseException:
             self._compute.shutdown(wait=False)
             raise
@@ -85,9 +94,56 @@ class CpuRunner:
     def _run(self, batch: PackedBatch, segments: tuple[OutputSegment, ...]) -> StepResult:
         with torch.inference_mode():
             states = self._model.forward(batch)
-            rows = pool(states, batch, self._recipe.pooling)
-            if len(batch.restore) > 1:
-                rows = rows[torch.from_numpy(batch.restore)]
-            rows, finite = self._recipe.of_pooled(rows)
-            finished = [tensor.numpy() for tensor in self._recipe.finish(rows, segments)]
+            if all(segment.spec.kind == "dense" for segment in segments):
+                return self._pooled(states, batch, segments)
+            return self._mixed(states, batch, segments)
+
+    def _pooled(
+        self, states: Tensor, batch: PackedBatch, segments: tuple[OutputSegment, ...]
+    ) -> StepResult:
+        rows = pool(states, batch, self._recipe.pooling)
+        if len(batch.restore) > 1:
+            rows = rows[torch.from_numpy(batch.restore)]
+        rows, finite = self._recipe.of_pooled(rows)
+        finished = [tensor.numpy() for tensor in self._recipe.finish(rows, segments)]
         return StepResult(finished, finite.numpy())
+
+    def _mixed(
+        self, states: Tensor, batch: PackedBatch, segments: tuple[OutputSegment, ...]
+    ) -> StepResult:
+        """Outputs of other kinds, beside dense rows or without any."""
+        outputs = self._outputs
+        assert outputs is not None, "the engine has checked that there are such outputs: a bug"
+        dense = tuple(segment for segment in segments if segment.spec.kind == "dense")
+        pooled = self._pooled(states, batch, dense) if dense else None
+        finite = np.ones(len(batch.places), np.bool_) if pooled is None else pooled.finite
+        dense_rows = iter(() if pooled is None else pooled.rows)
+        rows: list[NDArray[Any]] = []
+        counts: list[Int32Array | None] = []
+        for segment in segments:
+            if segment.spec.kind == "dense":
+                rows.append(next(dense_rows))
+                counts.append(None)
+                continue
+            view = _view(states, batch, batch.places[segment.start : segment.stop])
+            made = outputs.make(view, segment.spec)
+            found, is_finite = made.collect(made.values.numpy(), made.finite.numpy())
+            finite[segment.start : segment.stop] &= is_finite
+            rows.append(found.rows)
+            counts.append(found.counts)
+        return StepResult(rows, finite, counts)
+
+
+def _view(states: Tensor, batch: PackedBatch, places: NDArray[np.int64]) -> TokenView:
+    """The tokens of the sequences at these places, in this order."""
+    cu = batch.cu_seqlens.numpy()
+    lengths = cu[places + 1] - cu[places]
+    offsets = np.zeros(len(places) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    tokens = np.arange(offsets[-1]) + np.repeat(cu[places] - offsets[:-1], lengths)
+    return TokenView(
+        states[torch.from_numpy(tokens)],
+        torch.from_numpy(offsets),
+        lengths,
+        batch.token_ids.numpy()[tokens],
+    )

@@ -27,6 +27,7 @@ from hotbed.rose.kernels.gemm import open_gemms
 from hotbed.rose.layers.fused import with_gemms
 from hotbed.rose.lazy_tensor import LazyTensor
 from hotbed.rose.models.heads import head_tensors, load_head
+from hotbed.rose.outputs import Outputs
 from hotbed.rose.recipe import AnyRecipe, Recipe, ScoreRecipe
 from hotbed.rose.registry import FAMILIES, Model
 from hotbed.rose.weights import load_weights
@@ -73,6 +74,7 @@ class RoseEngine:
         self.calibration = calibration
         """What was measured of this model on this device, if it was."""
         self._info = info
+        self._kinds = tuple(info.widths) or ("dense",)
         self._closed = threading.Event()
 
     @staticmethod
@@ -137,7 +139,7 @@ class RoseEngine:
             dimensions=checkpoint.dimensions,
             max_tokens=checkpoint.max_tokens,
             vocab_size=checkpoint.config.vocab_size,
-            pooling=checkpoint.pooling.pooling,
+            pooling=checkpoint.pooling.pooling if checkpoint.has_dense else "none",
             normalize=checkpoint.pooling.normalize,
             dtype=dtype_name(torch_dtype),
             device=str(torch_device),
@@ -145,6 +147,7 @@ class RoseEngine:
             labels=() if head is None else head.labels,
             activation="none" if head is None else head.activation,
             token_types=1 if head is None else head.token_types,
+            outputs=checkpoint.outputs,
         )
         calibration = None
         if cache_folder is not None:
@@ -159,6 +162,13 @@ class RoseEngine:
             cuda = dataclasses.replace(cuda, max_graph_tokens=calibration.max_graph_tokens)
         pair_offset = family.pair_offset(checkpoint.config)
         recipe = _recipe(checkpoint, torch_device)
+        build_outputs = None
+        if head is None:
+
+            @torch.inference_mode()
+            def build_outputs() -> Outputs:
+                return Outputs.load(checkpoint, device=torch_device, dtype=torch_dtype)
+
         runner: Runner
         if torch_device.type == "cuda":
             runner = CudaRunner(
@@ -170,6 +180,7 @@ class RoseEngine:
                 by_shape=any(backend.tells_shapes_apart for backend in backends),
                 max_tokens=info.max_tokens,
                 pair_offset=pair_offset,
+                outputs=None if build_outputs is None else build_outputs(),
             )
         else:
             runner = CpuRunner(
@@ -178,6 +189,7 @@ class RoseEngine:
                 max_tokens=info.max_tokens,
                 num_threads=num_threads,
                 pair_offset=pair_offset,
+                build_outputs=build_outputs,
             )
         return RoseEngine(
             runner,
@@ -206,14 +218,20 @@ class RoseEngine:
     ) -> LazyTensor:
         """Enqueue one ragged batch; see `hotbed.core.step.Engine.step`.
 
-        Without `segments` all rows come as float32 in the model's own form.
+        Without `segments` the model's first output comes as float32 in its own form.
+
+        Raises:
+            HotbedError: INVALID_INPUT for spans or an output that the model has not.
         """
         if self._closed.is_set():
             raise EngineDeadError("the engine is closed")
         if batch.spans is not None:
             self._info.check_spans()
         if segments is None:
-            segments = (OutputSegment(0, batch.num_rows, OutputSpec()),)
+            segments = (OutputSegment(0, batch.num_rows, OutputSpec(kind=self._info.first_output)),)
+        for segment in segments:
+            if segment.spec.kind not in self._kinds:
+                self._info.check_output(segment.spec.kind)
         return LazyTensor(self.runner.submit(batch, segments))
 
     def warm_up(self) -> None:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hotbed.checkpoint.records import Checkpoint
+from hotbed.checkpoint.records import Checkpoint, DenseModule
 from hotbed.core.model_info import Activation
 from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
 from hotbed.rose.layers.dense import Dense, project
@@ -64,14 +64,9 @@ class Recipe:
     @staticmethod
     def load(checkpoint: Checkpoint, device: torch.device) -> Recipe:
         """The recipe of a model, the weights of its Dense modules on `device`."""
-        dense = []
-        for module in checkpoint.dense:
-            tensors = load_fp32(module.tensors, device=device)
-            dense.append(
-                Dense(tensors["linear.weight"], tensors.get("linear.bias"), module.activation)
-            )
         pooling = checkpoint.pooling
-        return Recipe(pooling.pooling, pooling.normalize, checkpoint.quantizer, tuple(dense))
+        dense = load_dense(checkpoint.dense, device)
+        return Recipe(pooling.pooling, pooling.normalize, checkpoint.quantizer, dense)
 
     def of_pooled(self, rows_SD: Tensor) -> tuple[Tensor, Tensor]:
         """Pooled fp32 rows [R, D] to the rows that `finish` takes, and which were finite."""
@@ -104,6 +99,24 @@ class Recipe:
             )
             for segment in segments
         ]
+
+
+def load_dense(modules: Sequence[DenseModule], device: torch.device) -> tuple[Dense, ...]:
+    """The layers of Dense modules, in fp32 on `device`."""
+    layers = []
+    for module in modules:
+        tensors = load_fp32(module.tensors, device=device)
+        prefix = "linear." if "linear.weight" in tensors else ""
+        layers.append(
+            Dense(
+                tensors[f"{prefix}weight"],
+                tensors.get(f"{prefix}bias"),
+                module.activation,
+                module.residual,
+                tensors.get("residual.weight"),
+            )
+        )
+    return tuple(layers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ class ServeSettings:
     """Commit, tag or branch of a hub model."""
     offline: bool | None = None
     """Never use the network to find the model; unset: as the hub library is set."""
-    task: Literal["auto", "embed", "score"] = "auto"
+    task: Literal["auto", "embed", "score", "sparse"] = "auto"
     """What the model does: embed or score (rerank, classify); auto: what its files say."""
     served_model_names: tuple[str, ...] = ()
     """More names that clients may ask for; the first one is the name in the answers."""

@@ -283,9 +283,13 @@ class _Server:
 async def _first_step(steps: StepLoop) -> bool:
     """Whether one real step, of one token, gives a finite row."""
     answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    info = steps.info
+    spec = OutputSpec(info.dimensions, normalize=info.normalize)
+    if info.first_output != "dense":
+        spec = OutputSpec(kind=info.first_output)
     steps.submit(
         RaggedBatch.from_sequences([[0]]),
-        OutputSpec(steps.info.dimensions, normalize=steps.info.normalize),
+        spec,
         on_answer=answered.set_result,
     )
     result = (await answered).result

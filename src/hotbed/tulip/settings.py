@@ -18,6 +18,7 @@ from hotbed.wire.limits import (
 )
 
 _BYTES_PER_TOKEN = 4  # int32
+_MAX_STEP_FLOATS = 1 << 26  # of a SPLADE's step: 256 MiB on the device and on the host
 _BYTES_PER_DIMENSION = 4  # float32, the widest dtype of a row
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
 _MAY_BE_ZERO = (
@@ -43,7 +44,7 @@ class TulipSettings:
     """Commit, tag or branch of a hub model."""
     offline: bool | None = None
     """Never use the network to find the model; unset: as the hub library is set."""
-    task: Literal["auto", "embed", "score"] = "auto"
+    task: Literal["auto", "embed", "score", "sparse"] = "auto"
     """What the model does: embed or score (rerank, classify); auto: what its files say."""
     listen: str = "127.0.0.1:50051"
     """gRPC address: host:port or unix:/path; port 0 takes a free one."""
@@ -166,12 +167,18 @@ class TulipSettings:
         )
         return Limits(
             max_step_tokens=self.max_step_tokens or default_step_tokens,
-            max_step_sequences=self.max_step_sequences,
+            max_step_sequences=self._max_step_sequences(info),
             max_queue_tokens=self.max_queue_tokens,
             max_item_sequences=self.max_item_sequences,
             max_item_tokens=self.max_item_tokens,
             max_stream_items=self.max_stream_items,
         )
+
+    def _max_step_sequences(self, info: ModelInfo) -> int:
+        """Fewer than the setting where each of them takes a float for every id of a vocabulary."""
+        if info.first_output != "sparse":
+            return self.max_step_sequences
+        return max(1, min(self.max_step_sequences, _MAX_STEP_FLOATS // info.widths["sparse"]))
 
     def _check_tls(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):

@@ -191,4 +191,8 @@ class Stream:
 def _size(outcome: Answer | HotbedError) -> int:
     """About how many bytes the outcome takes in a message."""
     result = outcome.result if isinstance(outcome, Answer) else outcome
-    return _ERROR_BYTES if isinstance(result, HotbedError) else result.nbytes + _ERROR_BYTES
+    if isinstance(result, HotbedError):
+        return _ERROR_BYTES
+    if isinstance(result, list):
+        return sum(one.rows.nbytes for one in result) + _ERROR_BYTES
+    return result.nbytes + _ERROR_BYTES

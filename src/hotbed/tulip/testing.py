@@ -26,11 +26,18 @@ from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import EngineDeadError, StepResult
 from hotbed.tulip.fake_faults import FaultRates, Faults, OutOfMemoryError
-from hotbed.tulip.fake_rows import FAKE_INFO, expected_rows
+from hotbed.tulip.fake_rows import FAKE_INFO, expected_rows, expected_sets
 from hotbed.tulip.process import run_process
 from hotbed.tulip.settings import TulipSettings
 
-__all__ = ["FAKE_INFO", "FakeEngine", "FakePending", "OutOfMemoryError", "expected_rows"]
+__all__ = [
+    "FAKE_INFO",
+    "FakeEngine",
+    "FakePending",
+    "OutOfMemoryError",
+    "expected_rows",
+    "expected_sets",
+]
 
 _HOLD_LIMIT_S = 60.0
 
@@ -171,11 +178,13 @@ class FakeEngine:
     def _run(self, call: _Call) -> StepResult:
         batch = call.batch
         self._take_time_or_fail(batch)
-        rows = []
+        rows, counts = [], []
         for segment in call.segments:
             # A segment counts rows; it begins and ends with a sequence.
             first, last = batch.sequence_of(segment.start), batch.sequence_of(segment.stop - 1)
-            rows.append(expected_rows(batch.slice(first, last + 1), segment.spec, info=self._info))
+            made = expected_sets(batch.slice(first, last + 1), segment.spec, info=self._info)
+            rows.append(made.rows)
+            counts.append(made.counts)
         finite = np.ones(batch.num_rows, dtype=np.bool_)
         if self.non_finite:
             bad = np.isin(batch.token_ids, list(self.non_finite))
@@ -185,9 +194,9 @@ class FakeEngine:
             if batch.spans is not None:
                 finite = np.repeat(finite, batch.spans.counts)
             for segment, values in zip(call.segments, rows, strict=True):
-                if values.dtype.kind == "f":
+                if segment.spec.kind == "dense" and values.dtype.kind == "f":
                     values[~finite[segment.start : segment.stop]] = np.nan
-        return StepResult(rows, finite)
+        return StepResult(rows, finite, counts)
 
 
 class FakePending:

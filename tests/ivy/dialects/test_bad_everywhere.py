@@ -49,6 +49,8 @@ GOOD: dict[str, dict[str, Any]] = {
     "/similarity": {"inputs": {"source_sentence": CANARY, "sentences": ["the cat"]}},
     "/decode": {"ids": [7, 8]},
     "/pooling": {"input": CANARY},
+    "/v1/multi-vector": {"input": CANARY},
+    "/v1/outputs": {"input": CANARY, "outputs": ["dense", "sparse"]},
     "/v1/rerank": PAIR,
     "/v2/rerank": PAIR,
     "/v1/score": {"model": "rank", "text_1": CANARY, "text_2": "the cat"},

@@ -275,9 +275,15 @@ class TeiRoutes(Handlers):
 
 
 def _model_type(task: Task, info: ModelInfo | None) -> dict[str, Any]:
-    """TEI's words for what the model does: embedding, reranker (one label) or classifier."""
+    """TEI's words for what the model does: embedding, reranker (one label) or classifier; of an
+    embedding model Hotbed's list of its outputs too.
+    """
     if task == "embed":
-        return {"embedding": {"pooling": None if info is None else info.pooling}}
+        if info is None:
+            return {"embedding": {"pooling": None}}
+        is_splade = "dense" not in info.widths and "sparse" in info.widths
+        pooling = "splade" if is_splade else info.pooling
+        return {"embedding": {"pooling": pooling, "outputs": list(info.widths)}}
     labels = () if info is None else info.labels
     kind = "classifier" if len(labels) > 1 else "reranker"
     return {
