@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -40,6 +41,8 @@ def main() -> int:
     arguments = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="hotbed-ray-"))
     seconds: dict[str, list[float]] = {"local": [], "ray": []}
+    # Ray's workers are niced by 15 unless told otherwise: on a busy machine they would starve.
+    os.environ.update(RAY_worker_niceness="0")
     ray.init(num_cpus=arguments.threads, include_dashboard=False, log_to_driver=False)
     try:
         corpus = scratch / "corpus.parquet"

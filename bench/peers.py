@@ -6,6 +6,7 @@ same weights; the ONNX file is exported from them once and kept in a cache folde
 
 from __future__ import annotations
 
+import atexit
 import functools
 import multiprocessing
 import os
@@ -48,9 +49,11 @@ class Running:
         self.system = system
         context = multiprocessing.get_context("spawn")
         self._pipe, child = context.Pipe()
+        # No daemon: some systems start processes of their own, which a daemon may not.
         self._process = context.Process(target=_serve, args=(system.make, child))
         self._process.start()
         child.close()
+        atexit.register(self._pipe.close)  # ends it, also where the run ends early
         self._pipe.recv()
 
     def embed(self, texts: Sequence[str]) -> tuple[Rows, float]:
@@ -70,7 +73,7 @@ class Running:
 def _serve(make: Callable[[], Embed], pipe: Connection) -> None:
     embed = make()
     pipe.send("ready")
-    while (texts := pipe.recv()) is not None:
+    while (texts := _next(pipe)) is not None:
         start = time.perf_counter()
         try:
             rows = embed(texts)
@@ -78,6 +81,14 @@ def _serve(make: Callable[[], Embed], pipe: Connection) -> None:
             pipe.send(error)
         else:
             pipe.send((rows, time.perf_counter() - start))
+
+
+def _next(pipe: Connection) -> list[str] | None:
+    try:
+        texts: list[str] | None = pipe.recv()
+    except EOFError:  # whoever measured is gone
+        return None
+    return texts
 
 
 def systems(folder: Path, threads: int, cache: Path) -> list[System]:

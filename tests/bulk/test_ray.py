@@ -23,7 +23,7 @@ from tests.bulk.jobs import embed, result, texts, write_jsonl  # noqa: E402
 from tests.support.checkpoints import make_bert  # noqa: E402
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     # Of Ray's own start, which the job does not touch.
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning"),
 ]
@@ -35,6 +35,7 @@ def cluster() -> Iterator[Cluster]:
     memory = {"object_store_memory": 80 << 20}
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patched.setenv("RAY_worker_niceness", "0")  # 15 by default: too little on a busy machine
         head = {"num_cpus": 0, "include_dashboard": False, **memory}
         made = Cluster(initialize_head=True, head_node_args=head)
         try:

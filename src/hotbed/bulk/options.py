@@ -32,7 +32,8 @@ class JobOptions:
         dedupe: compute texts that occur several times in a part only once.
         rows_per_part: input rows of an output file; the unit of resuming and of sharding.
         engine: local: this process computes. ray: workers on a Ray cluster do, one a GPU.
-        address: of the Ray cluster, host:port or auto; unset: RAY_ADDRESS, else this machine alone.
+        address: of the Ray cluster, host:port or auto; unset: RAY_ADDRESS, else a cluster that runs
+            on this machine, else a new one of this machine alone.
         workers: on the Ray cluster; unset: as many as it has GPUs, or without GPUs as many as its
             CPUs take, each with --threads.
         endpoint: base URL of a running Hotbed that computes instead of this process.

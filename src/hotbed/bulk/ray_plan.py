@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,8 +64,8 @@ def connected(address: str | None) -> Iterator[list[dict[str, float]]]:
     """Use a Ray cluster; resources of each node that is alive.
 
     Args:
-        address: ``auto``, ``host:port``; None: what RAY_ADDRESS says, else a cluster of this
-            machine alone. A connection that exists is used as it is.
+        address: ``auto``, ``host:port``; None: what RAY_ADDRESS says, else the cluster that runs on
+            this machine, else one of this machine alone. A connection that exists is used.
 
     Raises:
         HotbedError: INVALID_INPUT if it cannot be reached.
@@ -76,13 +75,9 @@ def connected(address: str | None) -> Iterator[list[dict[str, float]]]:
     ours = not ray.is_initialized()
     if ours:
         try:
-            ray.init(
-                address=address,
-                include_dashboard=None if address or os.environ.get("RAY_ADDRESS") else False,
-                logging_level=logging.WARNING,
-            )
+            ray.init(address=address, logging_level=logging.WARNING)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise invalid(f"--address {address}: {error}") from None
+            raise invalid(f"--address {address or '(unset)'}: {error}", "address") from None
     try:
         nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
         yield [node["Resources"] for node in nodes if node["Alive"]]
