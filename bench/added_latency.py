@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from bench import rows
-from bench.service import free_port, wait_until_ready
+from hotbed.bench import rows
+from hotbed.bench.service import any_ended, free_port, wait_until_ready
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
 from hotbed.core.ragged import RaggedBatch
@@ -48,7 +48,7 @@ def main() -> int:
         start_new_session=True,
     )
     try:
-        wait_until_ready(port, [server])
+        wait_until_ready(f"http://127.0.0.1:{port}/ready", any_ended([server]))
         connection = socket.create_connection(("127.0.0.1", port))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         body = json.dumps({"input": TEXT, "encoding_format": "base64"}).encode()

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench import rows
+from hotbed.bench import rows
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.attention.fa4 import Fa4Backend, TileRule
 from hotbed.rose.attention.fa4_kernels import mask_of, tiles_in

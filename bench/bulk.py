@@ -28,9 +28,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench import peers, rows
+from bench import peers
 from bench.cpu import MODEL, check, count_tokens
-from bench.texts import mixed_texts
+from hotbed.bench import rows
+from hotbed.bench.texts import mixed_texts
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
 
@@ -162,6 +163,7 @@ def job(folder: Path, threads: int) -> peers.Embed:
     from hotbed.bulk.job import run_job
     from hotbed.bulk.local import LocalModel, ModelOptions
     from hotbed.bulk.options import JobOptions
+    from hotbed.bulk.runner import InProcess
 
     model = LocalModel(ModelOptions(model=str(folder), threads=threads))
     engine = model.load()
@@ -180,7 +182,7 @@ def job(folder: Path, threads: int) -> peers.Embed:
                 [str(corpus)],
                 JobOptions(out=scratch / "out", too_long="truncate"),
                 model.recipe,
-                lambda _: (backend, step_tokens),
+                InProcess(lambda _: (backend, step_tokens)),
                 output=io.StringIO(),
             )
             seconds = time.perf_counter() - start

@@ -31,8 +31,8 @@ import httpx
 import numpy as np
 import psutil
 
-from bench import rows
 from bench.chaos_service import DIMENSIONS
+from hotbed.bench import rows
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
 from hotbed.text.options import EncodeOptions
@@ -40,7 +40,8 @@ from hotbed.text.tokenizer import Tokenizer
 from hotbed.tulip.fake_rows import FAKE_INFO, expected_rows
 
 FAULTS = "error=0.02,oom=0.01,stall=0.005,hang=0.0005,death=0.0005"
-GIVE_UP_S = 60.0
+GIVE_UP_S = 90.0
+LONG_PAUSES = 0.05  # of all pauses; so long that the gateway gives the connection up
 MAX_GROWTH = 1.10
 MAX_GROWTH_BYTES = 24 << 20
 WORDS = ("red", "green", "old", "young", "quick", "slow", "warm", "cold", "river", "stone", "house")
@@ -54,6 +55,7 @@ class Seen:
     statuses: Counter[int] = field(default_factory=Counter)
     num_wrong: int = 0
     num_lost: int = 0
+    num_stuck: int = 0
     num_left: int = 0
     actions: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
@@ -131,12 +133,14 @@ class Clients:
 
 
 async def torment(service: psutil.Process, seen: Seen, stop: asyncio.Event, seed: int) -> None:
-    """Kill or stop a replica every second or two."""
+    """Kill or stop a replica every second or two; some stay stopped for half a minute."""
     draw = random.Random(seed)
+    stopped: dict[asyncio.Task[None], int] = {}
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), draw.uniform(0.5, 3))
         replicas = _running(service, "hotbed.tulip.testing")
+        replicas = [replica for replica in replicas if replica.pid not in stopped.values()]
         if stop.is_set() or not replicas:
             continue
         victim = draw.choice(replicas)
@@ -147,10 +151,21 @@ async def torment(service: psutil.Process, seen: Seen, stop: asyncio.Event, seed
                 victim.kill()
             elif what == "terminate":
                 victim.send_signal(signal.SIGTERM)
+            elif draw.random() < LONG_PAUSES and not stopped:
+                seen.actions["long pause"] += 1
+                pause = asyncio.ensure_future(_pause(victim, draw.uniform(20, 40)))
+                stopped[pause] = victim.pid
+                pause.add_done_callback(stopped.pop)
             else:
-                victim.suspend()
-                await asyncio.sleep(draw.uniform(0.05, 1))
-                victim.resume()
+                await _pause(victim, draw.uniform(0.05, 1))
+    await asyncio.gather(*stopped)
+
+
+async def _pause(victim: psutil.Process, seconds: float) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        victim.suspend()
+        await asyncio.sleep(seconds)
+        victim.resume()
 
 
 def _running(service: psutil.Process, module: str) -> list[psutil.Process]:
@@ -192,7 +207,12 @@ async def chaos(
         stop.set()
         await tormenting
         load.stopping.set()
-        await asyncio.wait_for(asyncio.gather(*tasks), 2 * GIVE_UP_S)
+        _, stuck = await asyncio.wait(tasks, timeout=2 * GIVE_UP_S)
+        for task in stuck:
+            seen.num_stuck += 1
+            seen.problem("a client is stuck")
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=bool(stuck))
         await _settle(base_url, seen)
     return seen, memory
 
@@ -225,6 +245,7 @@ async def _settle(base_url: str, seen: Seen) -> None:
             if "hotbed_ivy_requests_in_flight 0.0" in page:
                 return
             await asyncio.sleep(0.1)
+    seen.num_stuck += 1
     seen.problem("requests are stuck in the gateway")
 
 
@@ -262,7 +283,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     restarts = options.log.read_text(encoding="utf-8").count("starting again in")
     result = {
         "seconds": options.seconds, "n": seen.statuses[200], "lost": seen.num_lost,
-        "wrong": seen.num_wrong, "left": seen.num_left, "restarts": restarts,
+        "wrong": seen.num_wrong, "stuck": seen.num_stuck, "left": seen.num_left,
+        "restarts": restarts,
         "statuses": {str(k): v for k, v in sorted(seen.statuses.items())},
         "actions": dict(seen.actions), "rss_mib": [m >> 20 for m in memory],
         **(rows.percentiles(seen.seconds) if seen.seconds else {}),

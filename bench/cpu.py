@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from bench import peers, rows
-from bench.texts import mixed_texts
+from bench import peers
+from hotbed.bench import rows
+from hotbed.bench.texts import mixed_texts
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
 

@@ -23,9 +23,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from bench import rows
 from bench.reference import reference_row
-from bench.shapes import SHAPES, Shape, random_weights
+from hotbed.bench import rows
+from hotbed.bench.shapes import SHAPES, Shape, random_weights
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.attention.select import AttentionSettings, select_backend
@@ -65,8 +65,8 @@ def main() -> int:
             for step_tokens in dict.fromkeys(steps):
                 result = time_size(runner, n, length, step_tokens)
                 floor = max(
-                    shape.weight_bytes() / bandwidth,
-                    shape.matmul_flops([length] * n) / matmul,
+                    shape.cost().weight_bytes() / bandwidth,
+                    shape.cost().matmul_flops([length] * n) / matmul,
                 )
                 measured.append(
                     gpu_row(
@@ -77,7 +77,7 @@ def main() -> int:
                         floor_ms=round(floor * 1e3, 3),
                         ratio_to_floor=round(result["device_ms"] / floor / 1e3, 2),
                         tflops=round(
-                            shape.matmul_flops([length] * n) / result["device_ms"] / 1e9, 1
+                            shape.cost().matmul_flops([length] * n) / result["device_ms"] / 1e9, 1
                         ),
                         **result,
                         commit=arguments.commit or rows.commit(),

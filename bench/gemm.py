@@ -23,9 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench import rows
 from bench.attention import medians_us
-from bench.shapes import SHAPES
+from hotbed.bench import rows
+from hotbed.bench.shapes import SHAPES
 from hotbed.rose.kernels import files, gelu, gemm, launchers, qk_norm_rope, rms_norm, swiglu
 from hotbed.rose.kernels.gemm import FusedGemm
 from hotbed.rose.kernels.gemm_files import TILE, Epilogue, kernels_in

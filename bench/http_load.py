@@ -24,14 +24,16 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from bench import rows
-from bench.full_size import CONFIGS, cosines, embed, saved_model
-from bench.service import free_port, wait_until_ready
+from bench.full_size import cosines, embed
+from hotbed.bench import rows
+from hotbed.bench.folders import write_folder
+from hotbed.bench.service import any_ended, free_port, wait_until_ready
+from hotbed.bench.shapes import SHAPES
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.rose.attention.select import AttentionSettings
 from hotbed.rose.engine import RoseEngine
 
-MODEL = "Qwen3-0.6B bidirectional"
+MODEL = "pplx-embed-0.6b"
 MIN_COSINE = 0.999
 _WORDS = (
     "the of and to in a is that for it as was with be by on not he his but at are this have from "
@@ -58,15 +60,15 @@ def main() -> int:
     measured: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        config, pooling = CONFIGS[MODEL]
-        saved_model(config, pooling, folder, "cuda", arguments.tokenizer)
+        cuda = torch.device("cuda")
+        write_folder(SHAPES[MODEL], folder, device=cuda, texts=[], tokenizer=arguments.tokenizer)
         torch.cuda.empty_cache()
         expected = engine_rows(folder, tokenizer, texts, arguments.kernel_dir)
         command = [sys.executable, "-m", "hotbed.cli", "serve", str(folder), "--port", str(port)]
         command += ["--workers", str(arguments.workers), "--device", "cuda", *kernels]
         server = subprocess.Popen([*command], start_new_session=True)
         try:
-            wait_until_ready(port, [server])
+            wait_until_ready(f"http://127.0.0.1:{port}/ready", any_ended([server]))
             for tokens, some in texts.items():
                 got = np.stack([ask(connect(port), body_of(text)) for text in some[:4]])
                 cosine = float(cosines(got, expected[tokens]).min())
@@ -80,7 +82,7 @@ def main() -> int:
                         rows.row(
                             "http-load",
                             "hotbed",
-                            "pplx-embed-0.6b",
+                            MODEL,
                             n=1,
                             tokens=tokens,
                             concurrency=concurrency,

@@ -31,9 +31,9 @@ import numpy as np
 import psutil
 import uvloop
 
-from bench import rows
-from bench.service import free_port, wait_until_ready
-from bench.texts import mixed_texts
+from hotbed.bench import rows
+from hotbed.bench.service import any_ended, free_port, wait_until_ready
+from hotbed.bench.texts import mixed_texts
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
 from hotbed.text.tokenizer import Tokenizer
@@ -107,7 +107,7 @@ def started(step_ms: float, fast_tokenizers: str) -> Iterator[tuple[int, psutil.
             stack.callback(process.wait)
             stack.callback(process.terminate)
             processes.append(process)
-        wait_until_ready(port, processes)
+        wait_until_ready(f"http://127.0.0.1:{port}/ready", any_ended(processes))
         yield port, psutil.Process(processes[1].pid)
 
 

@@ -26,8 +26,9 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from bench import engine, rows
-from bench.shapes import SHAPES
+from bench import engine
+from hotbed.bench import rows
+from hotbed.bench.shapes import SHAPES
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.attention.select import AttentionSettings

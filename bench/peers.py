@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hotbed.bench.adapters.onnx import export_onnx
 
 Rows = NDArray[np.float32]
 Embed = Callable[[Sequence[str]], Rows]
@@ -165,37 +166,3 @@ def fastembed(folder: Path, threads: int, cache: Path) -> Embed:
         "sentence-transformers/all-MiniLM-L6-v2", threads=threads, specific_model_path=str(made)
     )
     return lambda texts: np.stack(list(model.embed(list(texts), batch_size=32))).astype(np.float32)
-
-
-def export_onnx(folder: Path, cache: Path) -> Path:
-    """model.onnx beside the tokenizer files, from the same weights; made once."""
-    made = cache / folder.parent.name
-    if (made / "model.onnx").exists():
-        return made
-    import torch
-    from transformers import AutoModel
-
-    shutil.copytree(folder, made, dirs_exist_ok=True)
-    model = AutoModel.from_pretrained(folder).eval()
-
-    class States(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
-            return self.model(input_ids, attention_mask, token_type_ids).last_hidden_state
-
-    names = ["input_ids", "attention_mask", "token_type_ids"]
-    example = torch.ones(2, 8, dtype=torch.long)
-    torch.onnx.export(
-        States(),
-        (example, example, example * 0),
-        str(made / "model.onnx"),
-        input_names=names,
-        output_names=["last_hidden_state"],
-        dynamic_axes={n: {0: "batch", 1: "tokens"} for n in [*names, "last_hidden_state"]},
-        opset_version=17,
-        dynamo=False,
-    )
-    return made

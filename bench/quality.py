@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from bench import rows
 from bench.retrieval import cranfield, mrr_at_10, ndcg_at_10, ranking
 from hotbed import Embedder
+from hotbed.bench import rows
 from hotbed.core.defaults import DEFAULT_MODEL
 
 

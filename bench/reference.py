@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bench.shapes import Shape
+from hotbed.bench.shapes import Shape
 from hotbed.doctor.plain import plain_row
 
 

@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from bench import rows
 from bench.scheduler_orders import ORDERS
 from bench.scheduler_traffic import SCENARIOS, Arrival, read_trace
+from hotbed.bench import rows
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import StepResult

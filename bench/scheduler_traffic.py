@@ -121,6 +121,11 @@ def flood(rng: Rng, seconds: float, cost: StepCost) -> list[Arrival]:
     ]
 
 
+def flood_gateway(rng: Rng, seconds: float, cost: StepCost) -> list[Arrival]:
+    """The same flood through one gateway that names no tenants, so that all are one client."""
+    return [Arrival(a.at_s, "ivy", a.kind, a.lengths) for a in flood(rng, seconds, cost)]
+
+
 SCENARIOS: dict[str, Callable[[Rng, float, StepCost], list[Arrival]]] = {
     "queries": queries,
     "documents": documents,
@@ -129,6 +134,7 @@ SCENARIOS: dict[str, Callable[[Rng, float, StepCost], list[Arrival]]] = {
     "mixed": mixed,
     "one_client": one_client,
     "flood": flood,
+    "flood_gateway": flood_gateway,
 }
 
 

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench import rows
 from bench.reference import reference_row
-from bench.shapes import Shape, random_weights
+from hotbed.bench import rows
+from hotbed.bench.shapes import Shape, random_weights
 from hotbed.checkpoint.records import BertConfig, DecoderConfig
 from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch

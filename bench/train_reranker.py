@@ -24,9 +24,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging
 
-from bench import rows
 from bench.quality import sts_pairs
 from hotbed import Reranker
+from hotbed.bench import rows
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
 

@@ -26,7 +26,7 @@ import numpy as np
 import psutil
 import uvloop
 
-from bench import rows
+from hotbed.bench import rows
 from hotbed.core.ragged import RaggedBatch
 from hotbed.tulip.testing import FAKE_INFO, expected_rows
 from hotbed.wire import tulip_pb2 as pb

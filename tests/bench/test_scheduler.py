@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import rows
 from bench.scheduler import Cost, engine_rows, fit, main, measure, replay
 from bench.scheduler_orders import ORDERS
 from bench.scheduler_traffic import SCENARIOS, Arrival, read_trace
+from hotbed.bench import rows
 
 COST = Cost(a=1e-3, b=1e-6, c=0.0)
 

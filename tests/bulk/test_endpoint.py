@@ -19,6 +19,7 @@ from hotbed.bulk import endpoint as module
 from hotbed.bulk.endpoint import EndpointBackend
 from hotbed.bulk.job import run_job
 from hotbed.bulk.options import JobOptions
+from hotbed.bulk.runner import InProcess
 from hotbed.core.errors import ErrorCode, HotbedError
 from tests.bulk.jobs import texts, write_jsonl
 
@@ -86,7 +87,8 @@ def job(server: Server, corpus: Path, out: Path, **options: Any) -> str:
     )
     settings = JobOptions(out=out, endpoint="http://there", **options)
     try:
-        run_job([str(corpus)], settings, backend.recipe, lambda _: (backend, 0), output=output)
+        runner = InProcess(lambda _: (backend, 0))
+        run_job([str(corpus)], settings, backend.recipe, runner, output=output)
     finally:
         backend.close()
     return output.getvalue()

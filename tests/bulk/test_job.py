@@ -15,7 +15,7 @@ import pytest
 
 from hotbed import Embedder
 from hotbed.bulk import job as job_module
-from hotbed.bulk import read
+from hotbed.bulk import parts, read
 from hotbed.core.errors import ErrorCode, HotbedError
 from tests.bulk.jobs import embed, result, texts, write_jsonl
 from tests.support.checkpoints import make_bert
@@ -64,6 +64,14 @@ def test_the_recipe_lies_with_the_vectors(bert_folder: Path, corpus: Path, tmp_p
     assert recipe["dimensions"] == 16
     fingerprint = schema.field("embedding").metadata[b"hotbed.fingerprint"].decode()
     assert fingerprint == recipe["fingerprint"]
+
+
+def test_a_model_with_a_dense_module_gives_its_width(corpus: Path, tmp_path: Path) -> None:
+    model = make_bert(tmp_path / "m", dense=[(24, "torch.nn.modules.linear.Identity", True)])
+    embed(model, corpus, tmp_path / "out", text="body")
+    assert vectors(tmp_path / "out").shape == (100, 24)
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
+    assert manifest["recipe"]["dimensions"] == 24
 
 
 @pytest.mark.parametrize(
@@ -279,7 +287,7 @@ def test_an_interrupted_job_says_how_to_go_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(job_module._Job, "_finish_part", interrupted)
+        patched.setattr(parts.PartsWriter, "_finish", interrupted)
         with pytest.raises(HotbedError, match="--resume goes on") as caught:
             embed(bert_folder, corpus, tmp_path / "out", text="body")
     assert caught.value.code is ErrorCode.CANCELLED

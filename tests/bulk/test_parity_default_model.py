@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from bench.texts import mixed_texts
 from hotbed import Embedder
+from hotbed.bench.texts import mixed_texts
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
 

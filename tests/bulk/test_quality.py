@@ -17,8 +17,8 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from bench.quality import retrieval, sts
-from bench.texts import gensim_data
 from hotbed import Embedder
+from hotbed.bench.texts import gensim_data
 
 pytestmark = pytest.mark.weights
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from bench.texts import gensim_data
 from bench.train_reranker import fine_tune, scores_by_both
+from hotbed.bench.texts import gensim_data
 
 pytestmark = [pytest.mark.weights, pytest.mark.slow]
 

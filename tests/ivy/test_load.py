@@ -18,6 +18,8 @@ from tests.ivy.harness import (
     model_for,
     real_tulip,
     rows_of,
+    score_info,
+    score_model,
     scripted,
     serving,
     settings_for,
@@ -42,38 +44,102 @@ def longest_turn(monkeypatch):
     return longest
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/v1/embeddings", {"input": ["a" * 2500] * 2048}),
-        ("/v1/embeddings", {"input": ["the cat is in the house"] * 2000}),
-        ("/v1/embeddings", {"input": [[7, 8, 9] * 20] * 2048}),
-        ("/v1/embeddings", {"input": ["the cat"] * 2048, "encoding_format": "base64"}),
-        ("/embed", {"inputs": ["the cat is in the house"] * 2000}),
-        ("/v2/embed", {"texts": ["the cat"] * 2000, "embedding_types": ["float", "int8"]}),
-        ("/tokenize", {"prompt": "the cat " * 100_000}),
-    ],
-    ids=["5 MB", "2,000 texts", "2,048 id lists", "base64", "TEI", "Cohere", "tokenize"],
-)
-async def test_no_request_holds_the_event_loop(model, info, addresses, longest_turn, path, body):
+def many(start: bytes, item: bytes, end: bytes, num_bytes: int = 5_000_000) -> bytes:
+    """A body of the item again and again, without making it as Python objects first."""
+    count = (num_bytes - len(start) - len(end)) // (len(item) + 1)
+    return start + b",".join([item] * count) + end
+
+
+GOOD_BODIES = {
+    "5 MB": ("/v1/embeddings", {"input": ["a" * 2500] * 2048}),
+    "2,000 texts": ("/v1/embeddings", {"input": ["the cat is in the house"] * 2000}),
+    "2,048 id lists": ("/v1/embeddings", {"input": [[7, 8, 9] * 20] * 2048}),
+    "base64": ("/v1/embeddings", {"input": ["the cat"] * 2048, "encoding_format": "base64"}),
+    "TEI": ("/embed", {"inputs": ["the cat is in the house"] * 2000}),
+    "Cohere": ("/v2/embed", {"texts": ["the cat"] * 2000, "embedding_types": ["float", "int8"]}),
+    "contextual": ("/v1/contextualizedembeddings", {"input": [["the cat"] * 4] * 500}),
+    "tokenize": ("/tokenize", {"prompt": "the cat " * 100_000}),
+    "decode": ("/decode", {"ids": [[7, 8, 9] * 20] * 2048}),
+}
+SCORE_BODIES = {
+    "rerank": ("/v1/rerank", {"query": "the cat", "documents": ["a fast dog " * 3] * 2000}),
+    "score": ("/score", {"text_1": ["the cat"] * 2000, "text_2": ["a fast dog"] * 2000}),
+    "classify": ("/classify", {"input": ["a fast dog"] * 2000}),
+    "predict": ("/predict", {"inputs": [["the cat", "a fast dog"]] * 2000}),
+}
+EMBED, RERANK = "/v1/embeddings", "/v1/rerank"
+BAD_BODIES = {
+    "ids": (EMBED, many(b'{"input":[', b"7", b"]}")),
+    "32 MB of ids": (EMBED, many(b'{"input":[', b"7", b"]}", 32_000_000)),
+    "lists": (EMBED, many(b'{"input":[', b"[]", b"]}")),
+    "a million lists": (EMBED, many(b'{"input":[', b"[]", b"]}", 3_000_000)),
+    "strings": (EMBED, many(b'{"input":[', b'"a"', b"]}")),
+    "objects": (RERANK, many(b'{"query":"a","documents":[', b'{"text":"a"}', b"]}")),
+    "halves of emojis": (EMBED, b'{"input":"' + b"\\ud83d" * 800_000 + b'"}'),
+    "nesting": (EMBED, b'{"input":' + b"[" * 5_000_000),
+}
+
+
+async def turns_of(ivy, client, longest_turn, path: str, content: bytes) -> tuple[set[int], float]:
+    """(statuses, longest turn) of a few requests.
+
+    What holds the loop does so every time; the collector only now and then.
+    """
+    await client.get("/health")
+    turns, statuses = [], set()
+    for _ in range(3):
+        longest_turn[0] = 0.0
+        # The client decodes its answer in a turn of its own: the raw answer is enough.
+        async with client.stream("POST", path, content=content, headers=JSON) as answer:
+            async for _ in answer.aiter_raw():
+                pass
+            statuses.add(answer.status_code)
+        turns.append(longest_turn[0])
+    return statuses, min(turns)
+
+
+@pytest.mark.parametrize("name", GOOD_BODIES)
+async def test_no_request_holds_the_event_loop(model, info, addresses, longest_turn, name):
     """So /health, which needs a turn, waits for less than that."""
-    content = json.dumps(body).encode()
+    path, body = GOOD_BODIES[name]
     async with (
         scripted(info, addresses[0]),
         serving(settings_for(addresses[0]), model) as ivy,
         ivy.client() as client,
     ):
-        await client.get("/health")
-        turns = []
-        for _ in range(3):  # what holds it does so every time; the collector only now and then
-            longest_turn[0] = 0.0
-            # The client decodes its answer in a turn of its own: the raw answer is enough.
-            async with client.stream("POST", path, content=content, headers=JSON) as answer:
-                async for _ in answer.aiter_raw():
-                    pass
-                assert answer.status_code == 200
-            turns.append(longest_turn[0])
-        assert min(turns) < 0.05
+        content = json.dumps(body).encode()
+        statuses, turn = await turns_of(ivy, client, longest_turn, path, content)
+    assert statuses == {200}
+    assert turn < 0.05
+
+
+@pytest.mark.parametrize("name", SCORE_BODIES)
+async def test_no_scoring_holds_the_event_loop(pairs, addresses, longest_turn, name):
+    path, body = SCORE_BODIES[name]
+    async with (
+        scripted(score_info(pairs), addresses[0]),
+        serving(settings_for(addresses[0]), score_model(pairs)) as ivy,
+        ivy.client() as client,
+    ):
+        content = json.dumps(body).encode()
+        statuses, turn = await turns_of(ivy, client, longest_turn, path, content)
+    assert statuses == {200}
+    assert turn < 0.05
+
+
+@pytest.mark.parametrize("name", BAD_BODIES)
+async def test_no_bad_body_holds_the_event_loop(model, info, addresses, longest_turn, name):
+    """5 MB of empty lists took half a second to read, most of it the garbage collector's."""
+    path, content = BAD_BODIES[name]
+    async with (
+        scripted(info, addresses[0]),
+        serving(settings_for(addresses[0]), model) as ivy,
+        ivy.client() as client,
+    ):
+        statuses, turn = await turns_of(ivy, client, longest_turn, path, content)
+    assert statuses <= {400, 413}
+    # A body of nothing but tiny containers, each of which is made: the most that is let in.
+    assert turn < (0.15 if name in ("objects", "a million lists") else 0.05)
 
 
 async def test_small_requests_pass_a_huge_one(tokenizer, tmp_path):

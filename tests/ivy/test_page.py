@@ -79,6 +79,41 @@ async def test_the_page_shows_the_replica_and_compares_texts(
         assert not await page.is_visible("#reranking")
 
 
+class GraphEngine(FakeEngine):
+    """Counts as an engine on a GPU does: every fourth step ran eagerly."""
+
+    def counters(self) -> dict[str, int]:
+        return {"eager": len(self.steps) // 4, "replayed": len(self.steps) - len(self.steps) // 4}
+
+
+async def test_the_page_shows_batch_sizes_and_graph_hits(
+    tokenizer, model, addresses, open_page, monkeypatch
+):
+    monkeypatch.setattr("hotbed.ivy.status._STATS_AGE_S", 0.0)
+    engine = GraphEngine(info_for(tokenizer))
+    async with (
+        real_tulip(engine, addresses[0]),
+        serving(settings_for(addresses[0]), model) as ivy,
+        ivy.client() as client,
+    ):
+        # With the replica's own first step of one sequence: 8 steps, 2 of them eager.
+        for _ in range(7):
+            await client.post("/v1/embeddings", json={"input": ["the cat", "a dog"]})
+        sizes = list(engine.steps)
+        assert len(sizes) == 8
+        page = await open_page(ivy.url)
+        await page.wait_for_selector("#replicas .dot.up")
+        cells = await page.locator("#replicas td.n").all_inner_texts()
+        sequences, tokens = (sum(of) / 8 for of in zip(*sizes, strict=True))
+        assert cells[0:3] == ["0", "0", "–"]
+        assert cells[3:5] == [f"{sequences:.1f}", f"{tokens:.0f}"]
+        assert cells[5].endswith(" ms")
+        assert cells[6] == "75 %"
+        # From the second look on there is a rate.
+        rate = page.locator("#replicas td.n").nth(2)
+        await playwright.expect(rate).to_have_text("0")
+
+
 async def test_a_model_that_scores_ranks_documents(pairs, tmp_path, open_page):
     address = unix_address(tmp_path)
     async with (

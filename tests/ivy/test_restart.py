@@ -65,6 +65,13 @@ class Load:
         await asyncio.gather(*self._tasks)
 
 
+async def up(client, addresses) -> list[int]:
+    """What the page says of each replica."""
+    page = (await client.get("/metrics")).text
+    lines = [line for line in page.splitlines() if line.startswith("hotbed_ivy_replica_up{")]
+    return [int(float(line.split()[-1])) for a in addresses for line in lines if a in line]
+
+
 async def test_with_two_replicas_no_request_is_lost_when_one_is_killed(
     tokenizer, model, command, tmp_path
 ):
@@ -78,11 +85,15 @@ async def test_with_two_replicas_no_request_is_lost_when_one_is_killed(
         await load.more(40)
         victim.kill()
         await wait_until(lambda: gateway.pool.num_up == 1)
+        assert await up(client, addresses) == [0, 1]
         await load.more(40)
         async with processes.running(*command, addresses[0]):
             await wait_until(lambda: gateway.pool.num_up == 2, 30)
+            assert await up(client, addresses) == [1, 1]
             await load.more(40)
             await load.stop()
+        page = (await client.get("/metrics")).text
+        assert "hotbed_ivy_chunk_retries_total 0.0" not in page
         assert set(load.statuses) == {200}
         assert load.wrong == 0
 

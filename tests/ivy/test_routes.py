@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import httpx
 import msgspec
@@ -133,6 +134,10 @@ async def test_status_has_the_models_the_replicas_and_what_was_done(client: http
     assert (model.names[0], model.task, model.dimensions) == (MODEL, "embed", 32)
     (replica,) = model.replicas
     assert (replica.state, replica.outstanding_tokens, replica.num_in_flight) == ("up", 0, 0)
+    assert model.pending_tokens == 0
+    assert after.worker.pid == before.worker.pid == os.getpid()
+    # This replica is of a version that knows no Stats.
+    assert replica.load is None
 
 
 async def test_the_openapi_document_names_only_paths_that_are_there(client: httpx.AsyncClient):

@@ -34,6 +34,12 @@ def test_the_defaults_hold():
         ({"max_body_bytes": 0}, "max_body_bytes"),
         ({"request_timeout_s": -1}, "request_timeout_s"),
         ({"max_attempts": 0}, "max_attempts"),
+        ({"replica_keepalive_time_s": 0}, "replica_keepalive_time_s"),
+        ({"replica_tls_name": "x"}, "replica_tls_name needs replica_tls_ca"),
+        (
+            {"replica_tls_ca": Path("a"), "replica_tls_cert": Path("c")},
+            "replica_tls_cert and replica_tls_key",
+        ),
     ],
 )
 def test_settings_that_cannot_work_are_refused_by_name(changes, named):

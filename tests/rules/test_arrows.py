@@ -21,7 +21,7 @@ ARROWS: dict[str, set[str]] = {
     "ivy": {"text", "wire", "checkpoint"},
     "tulip": {"wire"},
     "tulip.__main__": {"wire", "tulip", "rose", "rose.attention.select", "checkpoint"},
-    "bulk": {"text", "rose", "checkpoint"},
+    "bulk": {"text", "rose", "rose.attention.select", "checkpoint"},
     # It runs what it speaks of, from the engine down to the kernels.
     "doctor": {
         "checkpoint",
@@ -32,6 +32,17 @@ ARROWS: dict[str, set[str]] = {
         "rose.kernels.cpu",
         "rose.layers.fused",
         "rose.weights",
+    },
+    # It measures the engine as the others are measured, and starts processes as serve does.
+    "bench": {
+        "bulk",
+        "checkpoint",
+        "doctor",
+        "rose",
+        "rose.attention",
+        "rose.weights",
+        "serve.tether",
+        "wire",
     },
     "serve": {"ivy.settings", "tulip.settings", "wire"},  # wire: Info for the start-up page
     # Inside rose: engine -> models -> layers -> {attention, kernels}, never upward. The batch and
@@ -61,9 +72,11 @@ ARROWS: dict[str, set[str]] = {
 }
 # What these may import while they are themselves imported.
 EAGER: dict[str, set[str]] = {
-    "cli": {"ivy.settings", "tulip.settings", "serve.settings", "bulk.options"},
+    "cli": {"ivy.settings", "tulip.settings", "serve.settings", "bulk.options"} | {"bench.options"},
     "": set(),
 }
+# These import what they are told to: the process of a measured system its adapter, by name.
+COMPUTED = {"hotbed.bench.worker"}
 # Importer -> libraries it never imports, also not inside functions.
 HEAVY = {"torch", "triton", "transformers"}
 NEVER: dict[str, set[str]] = {
@@ -99,7 +112,7 @@ def _breach(module: str, found: Import) -> str | None:
         return f"{where}: {row or 'hotbed'} never imports {top}"
     if top in HEAVY and row in EAGER and not found.lazy:
         return f"{where}: {row or 'hotbed'} may import {top} only inside a function"
-    if found.target == "<computed>":
+    if found.target == "<computed>" and module not in COMPUTED:
         return f"{where}: an import by a computed name cannot be checked"
     if top != "hotbed" or not target or _row(target) in (row, "core"):
         return None
@@ -129,6 +142,7 @@ def test_every_room_has_a_row_and_every_row_is_a_room() -> None:
     assert not without_row
     named = set(ARROWS) - {""} | set().union(*ARROWS.values(), *EAGER.values()) - {EVERYTHING}
     known = {name.removeprefix("hotbed.") for name in modules()}
+    assert {name.removeprefix("hotbed.") for name in COMPUTED} <= known
     assert named <= known, f"not in src/hotbed: {sorted(named - known)}"
 
 

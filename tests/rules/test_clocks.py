@@ -16,6 +16,7 @@ DATES = {
     "hotbed.ivy.dialects.vllm",
     "hotbed.ivy.models",
     "hotbed.ivy.tracing",
+    "hotbed.wire.telemetry",
 }
 WALL_CLOCKS = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow")}
 

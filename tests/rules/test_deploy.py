@@ -139,3 +139,20 @@ def test_metrics_named_in_the_table_of_faults_exist() -> None:
     named = {name.removesuffix("_total") for name in re.findall(r"hotbed_(?:ivy|tulip)_\w+", page)}
     assert len(named) >= 3
     assert named <= known
+
+
+def test_tests_named_in_the_table_of_faults_exist() -> None:
+    root = FOLDER.parents[1]
+    table = [
+        line.strip("|").split("|")
+        for line in (root / "docs" / "faults.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("| ") and not line.startswith("| fault")
+    ]
+    assert len(table) > 10
+    for row in table:
+        named = re.findall(r"`(\w+(?:/\w+)?)`", row[-1])
+        assert named, f"no test shows it: {row[0]}"
+        for name in named:
+            folder, _, test = name.rpartition("/")
+            where = root / (f"tests/{folder}" if test.startswith("test_") else folder)
+            assert list(where.rglob(f"{test}.py")), f"{name}, of {row[0]}"

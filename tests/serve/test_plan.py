@@ -124,3 +124,15 @@ def test_tokenizer_pools_are_off_in_workers_unless_the_user_says_otherwise() -> 
 def test_what_the_service_decides_is_named_as_in_the_records() -> None:
     assert {field.name for field in fields(TulipSettings)} >= TULIP_FIELDS_OF_SERVE
     assert {field.name for field in fields(IvySettings)} >= IVY_FIELDS_OF_SERVE
+
+
+def test_replicas_share_a_device_as_many_as_asked() -> None:
+    made = plan(device="cuda", replicas=5, replicas_per_device=2)
+    devices = [word for child in made.replicas for word in child.command if "--device=" in word]
+    assert devices == [f"--device=cuda:{n}" for n in (0, 0, 1, 1, 2)]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:1"])
+def test_sharing_a_device_is_refused_where_no_devices_are_counted(device: str) -> None:
+    with pytest.raises(ValueError, match="replicas_per_device"):
+        ServeSettings(device=device, replicas=2, replicas_per_device=2)

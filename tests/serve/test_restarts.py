@@ -44,3 +44,17 @@ def test_child_that_was_ready_once_is_never_given_up() -> None:
 def test_ready_for_no_time_at_all_still_counts_as_ready() -> None:
     policy = RestartPolicy(LIMITS)
     assert policy.after_exit(EXIT_CONFIGURATION, ready_for_s=0.0) == 0.1
+
+
+def test_replica_that_fails_now_and_then_comes_back_at_once() -> None:
+    # 9 s is what a replica lives in bench.chaos. With a life of 30 s asked for, pauses grew to 10 s
+    # and replicas were away half of the time.
+    policy = RestartPolicy(RestartLimits())
+    delays = [policy.after_exit(-9, ready_for_s=9.0) for _ in range(20)]
+    assert delays == [RestartLimits().first_delay_s] * 20
+
+
+def test_replica_that_dies_right_after_its_start_waits_ever_longer() -> None:
+    policy = RestartPolicy(RestartLimits())
+    delays = [policy.after_exit(-9, ready_for_s=1.0) for _ in range(20)]
+    assert delays[-1] == RestartLimits().max_delay_s

@@ -83,11 +83,14 @@ class ClientStream:
         spec: OutputSpec | None = None,
         timeout_ms: int = 0,
         cancel: Sequence[int] = (),
+        tenant: bytes = b"",
     ) -> None:
         """One message: items by id, and ids to cancel."""
         request = pb.StreamRequest(cancel=cancel)
         for tag, ids in items.items():
-            item = request.items.add(id=tag, batch=ragged(ids), timeout_ms=timeout_ms)
+            item = request.items.add(
+                id=tag, batch=ragged(ids), timeout_ms=timeout_ms, tenant=tenant
+            )
             encode_output(spec or OutputSpec(), into=item.output)
             self.sent[tag] = (ids, spec or OutputSpec())
         await self.call.write(request)

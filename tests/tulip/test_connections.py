@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -26,7 +24,10 @@ from hotbed.tulip.testing import FakeEngine, expected_rows
 from hotbed.wire import tulip_pb2_grpc as pb_grpc
 from hotbed.wire.client import TulipClient
 from hotbed.wire.limits import channel_options
+from hotbed.wire.tls import ClientTls
+from tests.support.certificates import make_certificates, needs_openssl
 from tests.tulip.conftest import WAIT_S, ClientStream, StartTulip
+from tests.tulip.scraping import free_port, items, scrape
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -106,7 +107,10 @@ async def test_a_client_that_vanished_without_a_word_leaves_the_queue(
 
     monkeypatch.setattr(StepLoop, "__init__", note)
     engine = FakeEngine()
-    async with on_tcp(engine, keepalive_time_s=0.2, keepalive_timeout_s=0.3) as address:
+    metrics_port = free_port()
+    async with on_tcp(
+        engine, keepalive_time_s=0.2, keepalive_timeout_s=0.3, metrics_port=metrics_port
+    ) as address:
         hole = BlackHole(int(address.rpartition(":")[2]))
         port = await hole.start()
         async with grpc.aio.insecure_channel(
@@ -121,6 +125,7 @@ async def test_a_client_that_vanished_without_a_word_leaves_the_queue(
             hole.swallow()
             # No FIN, no RST: only the unanswered ping tells.
             await until(lambda: loops[0].num_open_items == 0)
+            assert (await scrape(metrics_port))[items("cancelled")] == 2
             stream.call.cancel()
         await hole.close()
 
@@ -168,34 +173,13 @@ async def test_the_documented_program_runs_without_hotbeds_code(start_tulip: Sta
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
-def make_certificates(folder: Path) -> None:
-    """ca, server and client, by the openssl program; and one that signed itself."""
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    new = ("req", "-newkey", "rsa:2048", "-nodes", "-days", "2")
-    for name in ("ca", "stranger"):
-        openssl(*new, "-x509", "-subj", f"/CN={name}", "-keyout", f"{name}.key",
-                "-out", f"{name}.pem")  # fmt: skip
-    (folder / "ext").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-    for name in ("server", "client"):
-        openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}",
-                "-keyout", f"{name}.key", "-out", f"{name}.csr")  # fmt: skip
-        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-days",
-                "2", "-CAcreateserial", "-extfile", "ext", "-out", f"{name}.pem")  # fmt: skip
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl program")
+@needs_openssl
 async def test_with_mutual_tls_only_clients_of_the_authority_are_served(tmp_path: Path) -> None:
     make_certificates(tmp_path)
 
-    def read(name: str) -> bytes:
-        return (tmp_path / name).read_bytes()
-
-    def as_client(name: str | None) -> grpc.ChannelCredentials:
-        pair = (read(f"{name}.key"), read(f"{name}.pem")) if name else (None, None)
-        return grpc.ssl_channel_credentials(read("ca.pem"), *pair)
+    def as_client(name: str | None) -> ClientTls:
+        cert, key = (tmp_path / f"{name}.pem", tmp_path / f"{name}.key") if name else (None, None)
+        return ClientTls(ca=tmp_path / "ca.pem", cert=cert, key=key)
 
     settings = {
         "tls_cert": tmp_path / "server.pem",
@@ -203,11 +187,11 @@ async def test_with_mutual_tls_only_clients_of_the_authority_are_served(tmp_path
         "tls_client_ca": tmp_path / "ca.pem",
     }
     async with on_tcp(FakeEngine(), **settings) as address:
-        async with TulipClient(address, credentials=as_client("client")) as client:
+        async with TulipClient(address, tls=as_client("client")) as client:
             embedding = await client.embed([[1, 2]], timeout_s=WAIT_S)
             np.testing.assert_array_equal(embedding.rows, expected_rows([[1, 2]]))
-        for credentials in (as_client("stranger"), as_client(None), None):
-            async with TulipClient(address, credentials=credentials) as client:
+        for tls in (as_client("stranger"), as_client(None), None):
+            async with TulipClient(address, tls=tls) as client:
                 with pytest.raises(HotbedError) as caught:
                     await client.embed([[1]], timeout_s=WAIT_S)
                 assert caught.value.code is ErrorCode.UNAVAILABLE

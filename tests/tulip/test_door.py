@@ -12,7 +12,7 @@ from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.output import OutputDtype, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.tulip import faults
-from hotbed.tulip.door import admit, hand_out
+from hotbed.tulip.door import admit, hand_out, tenant_of
 from hotbed.tulip.testing import FAKE_INFO
 from hotbed.tulip.work import Answer, Item
 from hotbed.wire import tulip_pb2 as pb
@@ -34,6 +34,14 @@ def refusal(ids: Sequence[Sequence[int]], spec: OutputSpec | None = None) -> Hot
         admitted(ids, spec)
     assert caught.value.code is ErrorCode.INVALID_INPUT
     return caught.value
+
+
+def test_a_tenants_name_has_a_bound() -> None:
+    assert tenant_of(b"x" * 64) == b"x" * 64
+    assert tenant_of(b"") == b""
+    with pytest.raises(HotbedError, match="65 bytes, the limit is 64") as caught:
+        tenant_of(b"x" * 65)
+    assert (caught.value.code, caught.value.param) == (ErrorCode.INVALID_INPUT, "tenant")
 
 
 def test_ids_and_lengths_at_their_limits_pass() -> None:

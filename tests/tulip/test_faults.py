@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
-import socket
 import subprocess
 import sys
-import urllib.request
+import urllib.error
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,32 +20,9 @@ from hotbed.core.exit_codes import EXIT_FAILURE
 from hotbed.tulip.testing import FakeEngine, OutOfMemoryError, expected_rows
 from hotbed.wire.client import TulipClient
 from tests.tulip.conftest import WAIT_S, Running, StartTulip
+from tests.tulip.scraping import FAILED, free_port, items, scrape
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-async def scrape(port: int) -> dict[str, float]:
-    """Samples of the metrics page by name, labels included."""
-
-    def get() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as page:
-            return str(page.read().decode())
-
-    text = await asyncio.to_thread(get)
-    return {m[1]: float(m[2]) for m in re.finditer(r"^(hotbed\S+) (\S+)$", text, re.MULTILINE)}
-
-
-def items(outcome: str) -> str:
-    return f'hotbed_tulip_items_total{{outcome="{outcome}"}}'
-
-
-FAILED = "hotbed_tulip_failed_steps_total"
 
 
 def poison(engine: FakeEngine) -> None:
@@ -118,7 +93,8 @@ async def end(tulip: Running) -> int:
 async def test_an_engine_that_is_gone_answers_everybody_and_ends_the_process(
     start_tulip: StartTulip, fault: str
 ) -> None:
-    tulip = await start_tulip(step_timeout_s=0.5)
+    port = free_port()
+    tulip = await start_tulip(step_timeout_s=0.5, metrics_port=port)
     tulip.engine.hold()
     waiting = [asyncio.ensure_future(tulip.embed([[n]])) for n in range(20)]
     await tulip.begun(1)
@@ -128,6 +104,32 @@ async def test_an_engine_that_is_gone_answers_everybody_and_ends_the_process(
     codes = {getattr(answer, "code", lambda: None)() for answer in answers}
     assert {code.name for code in codes} == {"UNAVAILABLE"}
     assert await end(tulip) == EXIT_FAILURE
+    # The page goes with the process: a scrape that fails is what an alert sees.
+    with pytest.raises(urllib.error.URLError):
+        await scrape(port)
+
+
+async def test_a_drain_counts_what_it_refuses_while_its_page_is_still_there(
+    start_tulip: StartTulip,
+) -> None:
+    port = free_port()
+    tulip = await start_tulip(metrics_port=port)
+    tulip.engine.hold()
+    running = asyncio.ensure_future(tulip.embed([[1]]))
+    await tulip.begun(1)
+    tulip.stop.set()
+    async with asyncio.timeout(WAIT_S):
+        while await tulip.health() == SERVING:
+            await asyncio.sleep(0.01)
+    async with TulipClient(tulip.address) as client:
+        with pytest.raises(HotbedError) as caught:
+            await client.embed([[2]], timeout_s=WAIT_S)
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    page = await scrape(port)
+    assert page[items("unavailable")] == 1
+    tulip.engine.release()
+    assert (await running).count == 1
+    assert await end(tulip) == 0
 
 
 async def test_a_full_disk_under_the_log_does_not_stop_the_service(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
-from hotbed.tulip.metrics import Metrics
+from hotbed.tulip.metrics import Metrics, StepTotals
 from hotbed.tulip.work import Answer, Item, Part, Step
 
 
@@ -47,8 +47,10 @@ def test_answers_steps_and_failures_are_counted() -> None:
     assert value(metrics, "items_total", outcome="ok") == 1
     assert value(metrics, "queue_seconds_sum") == pytest.approx(0.2)
     assert value(metrics, "step_tokens_sum") == 3
+    assert value(metrics, "step_sequences_sum") == 2
     assert value(metrics, "step_seconds_sum") == pytest.approx(0.03)
     assert value(metrics, "failed_steps_total") == 1
+    assert metrics.totals == StepTotals(steps=1, sequences=2, tokens=3, seconds=0.03, failed=1)
 
 
 def test_the_queue_is_read_when_the_page_is() -> None:

@@ -21,6 +21,7 @@ from hotbed.tulip.testing import FakeEngine, expected_rows
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.codec import decode_rows
 from tests.tulip.conftest import ClientStream, StartTulip
+from tests.tulip.scraping import QUEUE, free_port, items, scrape
 
 ITEM_TOKENS, STEP_TOKENS, QUEUE_TOKENS = 25, 200, 800
 TOKEN_S = 0.0005  # 0.1 s a full step: long beside what Python takes
@@ -92,9 +93,10 @@ async def reading_all(sender: Sender, reading: asyncio.Future[None]) -> None:
 
 async def test_at_three_times_its_capacity_it_goes_on_at_full_rate(start_tulip: StartTulip) -> None:
     engine = Counting()
+    port = free_port()
     tulip = await start_tulip(
         lambda _: engine, max_step_tokens=STEP_TOKENS, max_queue_tokens=QUEUE_TOKENS,
-        max_item_tokens=512, min_ahead_tokens=1,
+        max_item_tokens=512, min_ahead_tokens=1, metrics_port=port,
     )  # fmt: skip
     try:
         async with asyncio.timeout(20):
@@ -103,7 +105,11 @@ async def test_at_three_times_its_capacity_it_goes_on_at_full_rate(start_tulip: 
         flood = Sender(tulip.open_stream(), 2.8 * ITEMS_A_SECOND)
         small = Sender(tulip.open_stream(), 0.2 * ITEMS_A_SECOND)
         engine.spans.clear()
-        await asyncio.gather(flood.run(), small.run())
+        sending = asyncio.gather(flood.run(), small.run())
+        await asyncio.sleep(SECONDS / 2)
+        during = await scrape(port)
+        await sending
+        after = await scrape(port)
     finally:
         engine.close()
 
@@ -115,13 +121,18 @@ async def test_at_three_times_its_capacity_it_goes_on_at_full_rate(start_tulip: 
     # Goodput: the engine is at work all the time, in full steps, on what somebody still wants.
     assert served == computed
     assert busy_s >= 0.9 * (end - begin)
-    full = [tokens for *_, tokens in engine.spans[1:-8]]
+    filled = begin + SECONDS / 4  # the queue is, by then
+    full = [tokens for start, _, tokens in engine.spans[:-8] if start > filled]
     assert np.mean(full) >= 0.9 * STEP_TOKENS
     # Refusals: of the flood only, with nothing but the wire to wait for.
     assert set(flood.outcomes) == {None, ErrorCode.OVERLOADED}
     refusals = flood.outcomes[ErrorCode.OVERLOADED]
     assert len(refusals) > len(flood.outcomes[None])
     assert np.median(refusals) < STEP_TOKENS * TOKEN_S / 2
+    # The page says so.
+    assert QUEUE_TOKENS / 2 < during[QUEUE] <= QUEUE_TOKENS
+    assert after[QUEUE] == 0
+    assert after[items("overloaded")] == len(refusals)
     # Latency: the queue and two steps; as much again for a busy machine.
     bound_s = 2 * (QUEUE_TOKENS + 2 * STEP_TOKENS) * per_token_s
     assert np.percentile(flood.outcomes[None], 99) < bound_s

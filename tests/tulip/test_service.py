@@ -54,6 +54,18 @@ async def test_info_tells_model_and_limits(tulip: Running) -> None:
     assert reply.version == __version__
 
 
+async def test_stats_tell_what_ran_and_what_waits(tulip: Running) -> None:
+    before = await tulip.stub.Stats(pb.StatsRequest(), timeout=WAIT_S)
+    await tulip.embed([[1, 2], [3]])
+    after = await tulip.stub.Stats(pb.StatsRequest(), timeout=WAIT_S)
+    assert after.steps - before.steps == 1
+    assert after.step_sequences - before.step_sequences == 2
+    assert after.step_tokens - before.step_tokens == 3
+    assert after.step_seconds > before.step_seconds
+    assert (after.waiting_tokens, after.open_items, after.failed_steps) == (0, 0, 0)
+    assert dict(after.engine) == tulip.engine.counters()
+
+
 @pytest.mark.parametrize(
     ("request_", "param"),
     [

@@ -18,6 +18,7 @@ from hotbed.wire import limits
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.errors import DETAIL_KEY, error_from_proto, error_from_rpc
 from tests.tulip.conftest import WAIT_S, Running, StartTulip, ragged
+from tests.tulip.scraping import UNSENT, free_port, scrape
 
 
 def code(result: pb.ItemResult) -> ErrorCode:
@@ -276,7 +277,10 @@ async def test_a_reply_above_grpcs_own_default_limit_arrives(start_tulip: StartT
 async def test_a_client_that_does_not_read_is_not_read_from_either(
     start_tulip: StartTulip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tulip = await start_tulip(max_queue_tokens=10_000_000, max_stream_items=1_000_000)
+    port = free_port()
+    tulip = await start_tulip(
+        max_queue_tokens=10_000_000, max_stream_items=1_000_000, metrics_port=port
+    )
     monkeypatch.setattr(stream_module, "MAX_UNSENT_BYTES", 100_000)
     stream = tulip.open_stream(timeout=100)
     num_sent, enough = 0, asyncio.Event()
@@ -301,12 +305,14 @@ async def test_a_client_that_does_not_read_is_not_read_from_either(
     enough.set()
     num_computed = sum(sequences for sequences, _ in tulip.engine.steps)
     assert num_computed < 60 * num_sent
+    assert (await scrape(port))[UNSENT] > 100_000
     # Whoever reads after all gets everything.
     results = await stream.receive(num_sent)
     await flooding
     results |= await stream.receive(num_sent - len(results))
     for tag in range(0, num_sent, 50):
         stream.assert_rows(results[tag])
+    assert (await scrape(port))[UNSENT] == 0
 
 
 async def test_two_streams_and_unary_calls_side_by_side_get_their_own_answers(
@@ -320,6 +326,32 @@ async def test_two_streams_and_unary_calls_side_by_side_get_their_own_answers(
     for stream in streams:
         for result in (await stream.receive(5)).values():
             stream.assert_rows(result)
+
+
+async def test_tenants_of_one_stream_take_turns_and_one_of_two_streams_is_one_client(
+    start_tulip: StartTulip,
+) -> None:
+    tulip = await start_tulip(max_step_tokens=80, max_steps_in_flight=1)  # turns of 10
+    first, second = tulip.open_stream(), tulip.open_stream()
+    tulip.engine.hold()
+    await first.send({0: [[0]]})
+    await tulip.begun(1)
+    await first.send({tag: [[tag] * 10] for tag in range(100, 120)}, tenant=b"flood")
+    await second.send({tag: [[tag] * 10] for tag in range(200, 220)}, tenant=b"flood")
+    for stream in (first, second):  # once this is refused, what was sent before it has arrived
+        await stream.send({9: [[9]]}, tenant=b"x" * 65)
+        assert code((await stream.receive(1))[9]) is ErrorCode.INVALID_INPUT
+    await first.send({tag: [[tag] * 10] for tag in range(300, 304)}, tenant=b"other")
+    await first.send({9: [[9]]}, tenant=b"x" * 65)
+    assert code((await first.receive(1))[9]) is ErrorCode.INVALID_INPUT
+    tulip.engine.release()
+    results = await first.receive(25)
+    for result in results.values():
+        first.assert_rows(result)
+    # Half of the next step of 8 turns is the other's, though the flood came on two streams.
+    order = list(results)
+    assert all(order.index(tag) <= 8 for tag in range(300, 304))
+    await second.receive(20)
 
 
 async def test_an_odd_number_of_items_over_two_replicas_leaves_nobody_waiting(

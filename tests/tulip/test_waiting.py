@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
@@ -16,7 +17,7 @@ from hotbed.tulip.work import Item, Part
 QUANTUM, BUDGET, SEQUENCES = 8, 32, 100
 
 
-def item(*lengths: int, client: str = "a", tag: int = 0) -> Item:
+def item(*lengths: int, client: object = "a", tag: int = 0) -> Item:
     batch = RaggedBatch.from_lengths(np.zeros(sum(lengths), np.int32), np.array(lengths, np.int32))
     return Item(batch, OutputSpec(), on_answer=lambda _: None, client=client, tag=tag)
 
@@ -141,3 +142,82 @@ def test_clients_that_always_have_work_get_the_same_within_a_bound(
             assert max(waits) - min(waits) <= 2 * (QUANTUM + LONGEST)
     assert sum(served.values()) == total
     assert waiting.num_tokens == 0
+
+
+LONG = 12
+
+
+class Traffic(RuleBasedStateMachine):
+    """Whatever comes meanwhile: who has work waits a bounded time, also with debts of long ones."""
+
+    CLIENTS = (b"a", b"b", "a stream")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = Waiting(QUANTUM)
+        self.order: dict[object, list[Item]] = {client: [] for client in self.CLIENTS}
+        self.others: Counter[object] = Counter()  # tokens of others since its last turn
+
+    @rule(
+        client=st.sampled_from(CLIENTS),
+        items=st.lists(
+            st.lists(st.integers(1, LONG), min_size=1, max_size=8), min_size=1, max_size=4
+        ),
+        times=st.integers(1, 10),
+    )
+    def arrive(self, client: object, items: list[list[int]], times: int) -> None:
+        if not self.order[client]:
+            self.others[client] = 0
+        for lengths in items * times:
+            made = item(*lengths, client=client)
+            self.waiting.add(made)
+            self.order[client].append(made)
+
+    @precondition(lambda self: any(self.order.values()))
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        left = data.draw(st.sampled_from([i for items in self.order.values() for i in items]))
+        self.waiting.discard(left)
+        self.order[left.client].remove(left)
+
+    @precondition(lambda self: any(self.order.values()))
+    @rule(num_steps=st.integers(1, 30))
+    def take(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            if any(self.order.values()):
+                self.take_one()
+                self.nobody_starves()
+
+    def take_one(self) -> None:
+        parts = self.waiting.take(BUDGET, SEQUENCES)
+        assert parts
+        for part in parts:
+            mine = self.order[part.item.client]
+            if part.item.num_tokens <= QUANTUM:
+                small = [i for i in mine if i.num_tokens <= QUANTUM]
+                assert part.item is small[0], "overtaken within its client"
+            for client in self.CLIENTS:
+                if client != part.item.client:
+                    self.others[client] += part.num_tokens
+            self.others[part.item.client] = 0
+            if part.stop == part.item.num_sequences:
+                mine.remove(part.item)
+
+    @invariant()
+    def nobody_starves(self) -> None:
+        # A client's debt is below what one sequence, or a torn item, ran over its turn by; it is
+        # paid in turns of a quantum, and in each round every other has one and runs over as far.
+        rounds = 1 + -(-LONG // QUANTUM)
+        bound = rounds * (len(self.CLIENTS) - 1) * (QUANTUM + LONG)
+        for client, items in self.order.items():
+            if items:
+                assert self.others[client] <= bound
+
+    @invariant()
+    def books_balance(self) -> None:
+        left = sum(i.num_waiting_tokens for items in self.order.values() for i in items)
+        assert self.waiting.num_tokens == left
+
+
+TestTraffic = Traffic.TestCase
+TestTraffic.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)

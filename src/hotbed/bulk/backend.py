@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,7 +44,7 @@ class Backend(Protocol):
 
     def run(
         self, windows: Iterator[Window], policies: Policies, *, text: str, dedupe: bool
-    ) -> Iterator[Done]:
+    ) -> Generator[Done, None, None]:
         """Output of the windows, in order.
 
         Raises:

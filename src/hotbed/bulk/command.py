@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from hotbed.bulk.backend import Backend
 from hotbed.bulk.endpoint import EndpointBackend
 from hotbed.bulk.job import run_job
 from hotbed.bulk.local import LocalModel, ModelOptions
 from hotbed.bulk.options import JobOptions
+from hotbed.bulk.runner import InProcess
 from hotbed.bulk.sources import STDIN
 from hotbed.core.errors import invalid
 
@@ -38,14 +39,28 @@ def embed_files(
     if options.endpoint is not None:
         _through_endpoint(options.endpoint, given, options, model_options, stream)
         return
+    if options.engine == "ray":
+        _on_ray(given, options, model_options, stream)
+        return
     model = LocalModel(model_options)
+    run_job(given, options, model.recipe, InProcess(model.load_backend), output=stream)
 
-    def load(step_tokens: int) -> tuple[Backend, int]:
-        engine = model.load()
-        step_tokens = step_tokens or engine.default_step_tokens
-        return model.backend(engine, step_tokens), step_tokens
 
-    run_job(given, options, model.recipe, load, output=stream)
+def _on_ray(
+    inputs: Sequence[str], options: JobOptions, model_options: ModelOptions, stream: TextIO
+) -> None:
+    if importlib.util.find_spec("ray") is None:
+        raise invalid("--engine ray needs Ray: pip install 'hotbed[ray]'")
+    from hotbed.bulk.ray_plan import connected, make_plan  # noqa: PLC0415
+    from hotbed.bulk.ray_runner import RayRunner  # noqa: PLC0415
+
+    with connected(options.address) as nodes:
+        plan, model_options = make_plan(nodes, model_options, options.workers)
+        runner = RayRunner(model_options, plan)
+        try:
+            run_job(inputs, options, runner.recipe, runner, output=stream)
+        finally:
+            runner.close()
 
 
 def _through_endpoint(
@@ -56,10 +71,20 @@ def _through_endpoint(
     stream: TextIO,
 ) -> None:
     defaults = ModelOptions(model=model_options.model)
-    for name in ("device", "dtype", "output_dtype", "threads", "offline"):
+    for name in (
+        "device",
+        "dtype",
+        "output_dtype",
+        "threads",
+        "offline",
+        "attention",
+        "kernel_dir",
+    ):
         if getattr(model_options, name) != getattr(defaults, name):
             option = name.replace("_", "-")
-            raise invalid(f"--{option} does not go with --endpoint, which gives float32", name)
+            raise invalid(
+                f"--{option} does not go with --endpoint: the server computes, in float32", name
+            )
     fields = ("model", "input_type", "prompt_name", "dimensions", "normalize")
     backend = EndpointBackend(
         url,
@@ -67,6 +92,7 @@ def _through_endpoint(
         concurrency=options.concurrency,
     )
     try:
-        run_job(inputs, options, backend.recipe, lambda _: (backend, 0), output=stream)
+        runner = InProcess(lambda _: (backend, 0))
+        run_job(inputs, options, backend.recipe, runner, output=stream)
     finally:
         backend.close()

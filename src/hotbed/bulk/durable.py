@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
+import secrets
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -25,7 +26,8 @@ class DurableFile:
     def __init__(self, path: Path) -> None:
         self.size = 0
         self._path = path
-        self._temporary = path.with_name(TEMPORARY_PREFIX + path.name)
+        # Two may write the same file at once: a worker that was given up, and who took over.
+        self._temporary = path.with_name(f"{_temporary_name(path.name)}{secrets.token_hex(4)}")
         self._file: BinaryIO = self._temporary.open("wb")
         self._sha256 = hashlib.sha256()
 
@@ -70,6 +72,18 @@ def write_durably(path: Path, data: bytes) -> str:
     file = DurableFile(path)
     file.write(data)
     return file.commit()
+
+
+def remove_temporaries(folder: Path, names: Collection[str]) -> None:
+    """Delete what killed writers of these files left in the folder."""
+    prefixes = tuple(map(_temporary_name, names))
+    for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
+        if path.name.startswith(prefixes):
+            path.unlink(missing_ok=True)
+
+
+def _temporary_name(name: str) -> str:
+    return f"{TEMPORARY_PREFIX}{name}."
 
 
 def sync_folder(folder: Path) -> None:

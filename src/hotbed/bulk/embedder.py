@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from hotbed.core.defaults import DEFAULT_MODEL
 from hotbed.core.errors import HotbedError, invalid, shift_input_index
 from hotbed.core.output import OutputDtype, OutputSpec
 from hotbed.core.ragged import RaggedBatch
+from hotbed.rose.attention.select import AttentionSettings
 from hotbed.rose.engine import RoseEngine
 from hotbed.text.chunked import encode_chunks
 from hotbed.text.prompts import resolve_prompt
@@ -34,6 +36,8 @@ class Embedder(LoadedModel):
         num_threads: CPU threads; None takes torch's default.
         offline: True forbids network calls; None follows ``HF_HUB_OFFLINE``.
         fast_tokenizers: ``auto`` uses an installed fast tokenizer that passes its self-check.
+        attention: backend on a GPU: ``auto``, ``sdpa``, ``varlen`` or ``fa4``.
+        kernel_dir: folder of kernels built ahead of time, for a GPU.
 
     Raises:
         HotbedError: the model cannot be found, read or run; the message says what is wrong.
@@ -48,11 +52,17 @@ class Embedder(LoadedModel):
         num_threads: int | None = None,
         offline: bool | None = None,
         fast_tokenizers: Literal["auto", "off"] = "auto",
+        attention: str = "auto",
+        kernel_dir: Path | None = None,
     ) -> None:
         checkpoint = load_checkpoint(model, offline=offline, task="embed")
         self._prompts = checkpoint.prompts
         self._engine = RoseEngine.load(
-            checkpoint, device=device, dtype=dtype, num_threads=num_threads
+            checkpoint,
+            device=device,
+            dtype=dtype,
+            attention=AttentionSettings(attention, kernel_dir),
+            num_threads=num_threads,
         )
         self._tokenizer = Tokenizer.load(
             checkpoint.tokenizer,

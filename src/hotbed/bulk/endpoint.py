@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -92,7 +92,7 @@ class EndpointBackend:
 
     def run(
         self, windows: Iterator[Window], policies: Policies, *, text: str, dedupe: bool
-    ) -> Iterator[Done]:
+    ) -> Generator[Done, None, None]:
         """See `Backend`; `dedupe` is refused by the options of a job."""
         ahead: deque[tuple[Window, list[Problem], list[Future[_Slice]]]] = deque()
         try:

@@ -6,20 +6,16 @@ manifest names is right, and what it does not name is made again, with the same 
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TextIO
 
 import msgspec
 
 from hotbed import __version__
-from hotbed.bulk.backend import Backend, Done
-from hotbed.bulk.block import Problem
-from hotbed.bulk.columns import Columns
-from hotbed.bulk.durable import TEMPORARY_PREFIX, locked, write_durably
+from hotbed.bulk.durable import locked, remove_temporaries
 from hotbed.bulk.manifest import (
     Manifest,
     Part,
@@ -30,25 +26,21 @@ from hotbed.bulk.manifest import (
     save_manifest,
 )
 from hotbed.bulk.options import Format, JobOptions
-from hotbed.bulk.policies import Counts, Policies
-from hotbed.bulk.progress import Rates, Report, progress
-from hotbed.bulk.read import Corpus, scan, windows
+from hotbed.bulk.parts import part_name, problems_name
+from hotbed.bulk.progress import Rates, progress
+from hotbed.bulk.read import Corpus, scan
 from hotbed.bulk.recipe import Recipe
 from hotbed.bulk.report import save_report, summary
+from hotbed.bulk.runner import Runner
 from hotbed.bulk.sources import STDIN, Source, find_sources, spool_stdin
-from hotbed.bulk.write import CHUNK_COLUMNS, PartWriter, output_schema
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
-
-MakeBackend = Callable[[int], tuple[Backend, int]]
-"""From the step size in tokens that the job was begun with (0: choose one) to what computes, and
-its step size."""
 
 
 def run_job(
     inputs: Sequence[str],
     options: JobOptions,
     recipe: Recipe,
-    make_backend: MakeBackend,
+    runner: Runner,
     *,
     output: TextIO = sys.stderr,
 ) -> Manifest:
@@ -58,7 +50,7 @@ def run_job(
         inputs: files, folders, globs, or one ``-``.
         options: of the job.
         recipe: of the vectors.
-        make_backend: called if there is something to do.
+        runner: makes the parts; started if there is something to do, and closed then.
         output: for progress and the summary.
 
     Raises:
@@ -73,7 +65,6 @@ def run_job(
         spooled = folder / f"_stdin.{_stdin_format(options)}"
         if manifest is None:
             corpus = _begin(inputs, options, spooled)
-            new = True
         else:
             sources = _sources(inputs, options, spooled, begun=True)
             settings = _settings(options, manifest.settings.step_tokens)
@@ -91,14 +82,11 @@ def run_job(
                     f"{len(manifest.part_numbers)} parts are done. Go on with --resume, or give "
                     "another folder."
                 )
-            corpus = Corpus(
-                manifest.sources, manifest.source_rows, Columns.decode(manifest.columns)
-            )
-            new = False
-        begun_with = 0 if manifest is None else manifest.settings.step_tokens
-        backend, step_tokens = make_backend(begun_with)
+            corpus = None
         try:
+            step_tokens = runner.start(0 if manifest is None else manifest.settings.step_tokens)
             if manifest is None:
+                assert corpus is not None, "a new job without inputs: this is a bug"
                 manifest = Manifest(
                     hotbed=__version__,
                     finished=False,
@@ -110,9 +98,9 @@ def run_job(
                     columns=corpus.columns.encode(),
                 )
                 save_manifest(path, manifest)
-            if not new:
+            else:
                 output.write(f"{len(manifest.parts)} parts were done before\n")
-            manifest = _Job(folder, manifest, corpus, backend).run(output)
+            manifest = _Job(folder, manifest, runner).run(output)
             spooled.unlink(missing_ok=True)
             return manifest
         except KeyboardInterrupt:
@@ -120,7 +108,7 @@ def run_job(
                 ErrorCode.CANCELLED, "stopped; --resume goes on after the last finished part"
             ) from None
         finally:
-            backend.close()
+            runner.close()
 
 
 def _begin(inputs: Sequence[str], options: JobOptions, spooled: Path) -> Corpus:
@@ -184,110 +172,43 @@ def _size(path: Path) -> int:
 class _Job:
     """One run over the parts that are not done."""
 
-    def __init__(self, folder: Path, manifest: Manifest, corpus: Corpus, backend: Backend) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, runner: Runner) -> None:
         self._folder = folder
         self._manifest = manifest
-        self._corpus = corpus
-        self._backend = backend
+        self._runner = runner
         self._path = manifest_path(folder, manifest.settings.shard)
-        settings = manifest.settings
-        chunks = settings.too_long == "chunk"
-        if chunks and (taken := set(CHUNK_COLUMNS) & set(corpus.columns.schema.names)):
-            raise invalid(f"the inputs have a column {min(taken)!r}, which --too-long chunk writes")
-        self._schema = output_schema(
-            corpus.columns.schema,
-            manifest.recipe,
-            backend.row_dtype,
-            backend.row_width,
-            name=settings.vector_column,
-            chunks=chunks,
-        )
-        self._writer: PartWriter | None = None
-        self._counts = Counts()
-        self._problems: list[Problem] = []
 
     def run(self, output: TextIO) -> Manifest:
         settings = self._manifest.settings
         todo = self._manifest.todo()
         self._clean(todo)
-        total = self._corpus.total_rows
+        total = sum(self._manifest.source_rows)
         per_part = settings.rows_per_part
         rates = Rates(
-            sum(min(per_part, total - number * per_part) for number in todo), self._backend.idle_s
+            sum(min(per_part, total - number * per_part) for number in todo), self._runner.idle_s
         )
-        policies = Policies(settings.too_long, settings.bad, self._corpus.place)  # type: ignore[arg-type]
-        read = windows(self._corpus, todo, per_part)
-        done = self._backend.run(read, policies, text=settings.text, dedupe=settings.dedupe)
-        with progress(rates, output) as report:
-            try:
-                self._write_all(done, report)
-            except BaseException:
-                if self._writer is not None:
-                    self._writer.discard()
-                raise
+        made = self._runner.run(self._folder, self._manifest, todo)
+        with progress(rates, output) as report, closing(made):
+            for written in made:
+                report(written.counts, written.num_rows)
+                if written.part is not None:
+                    self._record(written.part)
+        self._clean(todo, finished=True)  # what workers left that were lost
         self._manifest = msgspec.structs.replace(self._manifest, finished=True)
         save_report(self._folder, self._manifest, rates)
         save_manifest(self._path, self._manifest)  # the last thing: nothing comes after `finished`
         output.write(summary(self._folder, self._manifest, rates))
         return self._manifest
 
-    def _clean(self, todo: Sequence[int]) -> None:
-        """Remove what a killed run left; other shares may be at work in the same folder."""
-        for number in todo:
-            for name in (_part_name(number), _problems_name(number)):
-                (self._folder / (TEMPORARY_PREFIX + name)).unlink(missing_ok=True)
-                (self._folder / name).unlink(missing_ok=True)
+    def _clean(self, todo: Sequence[int], *, finished: bool = False) -> None:
+        """Remove what was killed on the way; other shares may be at work in the same folder."""
+        of_parts = [name(number) for number in todo for name in (part_name, problems_name)]
+        report = manifest_path(self._folder, self._manifest.settings.shard, "report")
+        remove_temporaries(self._folder, [*of_parts, self._path.name, report.name])
+        for name in of_parts if not finished else ():
+            (self._folder / name).unlink(missing_ok=True)
 
-    def _write_all(self, done: Iterator[Done], report: Report) -> None:
-        """Write on a thread, one window behind the device."""
-        with ThreadPoolExecutor(1, thread_name_prefix="write") as pool:
-            writing: Future[None] | None = None
-            try:
-                for window in done:
-                    if writing is not None:
-                        writing.result()
-                    writing = pool.submit(self._write, window)
-                    report(window.counts, window.window.rows.num_rows)
-                if writing is not None:
-                    writing.result()
-            finally:
-                done.close()  # type: ignore[attr-defined]  # a generator: ends its threads
-
-    def _write(self, done: Done) -> None:
-        number = done.window.part
-        if self._writer is None:
-            self._writer = PartWriter(self._folder / _part_name(number), self._schema)
-        self._writer.write(done.table, done.spans, done.rows)
-        self._counts.add(done.counts)
-        self._problems += done.problems
-        if done.window.ends_part:
-            self._finish_part(number)
-
-    def _finish_part(self, number: int) -> None:
-        problems = ""
-        if self._problems:
-            problems = _problems_name(number)
-            lines = [msgspec.json.encode(problem) + b"\n" for problem in self._problems]
-            write_durably(self._folder / problems, b"".join(lines))
-        assert self._writer is not None, "a part without a file: this is a bug"
-        sha256, size = self._writer.commit()
-        part = Part(
-            number=number,
-            file=_part_name(number),
-            sha256=sha256,
-            size=size,
-            counts=dataclasses.asdict(self._counts),
-            problems=problems,
-        )
+    def _record(self, part: Part) -> None:
         parts = sorted([*self._manifest.parts, part], key=lambda p: p.number)
         self._manifest = msgspec.structs.replace(self._manifest, parts=parts)
         save_manifest(self._path, self._manifest)
-        self._writer, self._counts, self._problems = None, Counts(), []
-
-
-def _part_name(number: int) -> str:
-    return f"part-{number:06}.parquet"
-
-
-def _problems_name(number: int) -> str:
-    return f"_problems-{number:06}.jsonl"

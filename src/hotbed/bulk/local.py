@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -16,12 +17,14 @@ from hotbed.bulk.policies import Counts, Policies
 from hotbed.bulk.prepare import Prepared, Preparer
 from hotbed.bulk.read import Window
 from hotbed.bulk.recipe import Recipe, make_recipe
-from hotbed.bulk.steps import Steps
+from hotbed.bulk.steps import SequenceError, Steps
 from hotbed.checkpoint.fingerprint import fingerprint
 from hotbed.checkpoint.load import load_checkpoint
-from hotbed.core.errors import invalid
+from hotbed.core.cache_folder import default_cache_folder
+from hotbed.core.errors import ErrorCode, HotbedError, invalid
 from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
-from hotbed.core.step import Engine
+from hotbed.core.step import Engine, EngineDeadError, is_out_of_memory
+from hotbed.rose.attention.select import AttentionSettings
 from hotbed.rose.device import dtype_name, resolve_device, resolve_dtype
 from hotbed.rose.engine import RoseEngine
 from hotbed.text.options import EncodeOptions
@@ -43,6 +46,8 @@ class ModelOptions:
     normalize: bool | None = None
     threads: int | None = None
     offline: bool | None = None
+    attention: str = "auto"
+    kernel_dir: Path | None = None
 
 
 class LocalModel:
@@ -54,7 +59,7 @@ class LocalModel:
 
     def __init__(self, options: ModelOptions) -> None:
         checkpoint = load_checkpoint(options.model, offline=options.offline, task="embed")
-        native = checkpoint.config.hidden_size
+        native = checkpoint.dimensions  # Dense modules change it
         dimensions = options.dimensions or native
         if options.dimensions is not None and not 1 <= options.dimensions <= native:
             raise invalid(
@@ -120,12 +125,21 @@ class LocalModel:
 
     def load(self) -> RoseEngine:
         """The engine; takes as long as the weights take."""
+        options = self._options
         return RoseEngine.load(
             self._checkpoint,
-            device=self._options.device,
-            dtype=self._options.dtype,
-            num_threads=self._options.threads,
+            device=options.device,
+            dtype=options.dtype,
+            attention=AttentionSettings(options.attention, options.kernel_dir),
+            num_threads=options.threads,
+            cache_folder=default_cache_folder(),
         )
+
+    def load_backend(self, step_tokens: int) -> tuple[LocalBackend, int]:
+        """What computes, on the device, and its step size: `step_tokens`, or if 0 the engine's."""
+        engine = self.load()
+        step_tokens = step_tokens or engine.default_step_tokens
+        return self.backend(engine, step_tokens), step_tokens
 
     def backend(self, engine: Engine, step_tokens: int) -> LocalBackend:
         """What computes with it."""
@@ -152,7 +166,7 @@ class LocalBackend:
 
     def run(
         self, windows: Iterator[Window], policies: Policies, *, text: str, dedupe: bool
-    ) -> Iterator[Done]:
+    ) -> Generator[Done, None, None]:
         """See `Backend`."""
         preparer = Preparer(self._tokenizer, self._options, policies, text=text, dedupe=dedupe)
         read = ahead(windows, depth=1, name="read")
@@ -165,6 +179,12 @@ class LocalBackend:
                     yield _done(item, *earlier.rows_of(item), policies)
                 else:
                     yield _done(item, rows, finite, policies)
+        except SequenceError as error:
+            raise _failed(error, policies) from error
+        except EngineDeadError as error:
+            raise HotbedError(
+                ErrorCode.INTERNAL, f"the device is gone ({error}); --resume goes on in a new run"
+            ) from error
         finally:
             # From the last to the first: each waits for its thread.
             prepared.close()
@@ -200,6 +220,20 @@ class _Earlier:
             rows[here] = window_rows[item.gather[here] - first]
             finite[here] = window_finite[item.gather[here] - first]
         return rows, finite
+
+
+def _failed(error: SequenceError, policies: Policies) -> HotbedError:
+    item: Prepared = error.item
+    place = item.take[int(np.flatnonzero(item.gather == item.first + error.index)[0])]
+    block = item.window.rows
+    source, line = policies.place(block.first_row + int(block.good[place]))
+    cause = error.__cause__
+    assert cause is not None, "a failed step without an error: this is a bug"
+    what = "runs out of memory" if is_out_of_memory(cause) else f"fails ({type(cause).__name__})"
+    return HotbedError(
+        ErrorCode.INTERNAL,
+        f"{source}, line {line}: the engine {what} on this text of {error.num_tokens} tokens alone",
+    )
 
 
 def _done(

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from hotbed.bulk.durable import write_durably
+from hotbed.bulk.options import Bad, TooLong
 from hotbed.bulk.recipe import Recipe
 from hotbed.bulk.sources import Source
 from hotbed.core.errors import invalid
@@ -25,8 +26,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     keep: tuple[str, ...]
     vector_column: str
-    too_long: str
-    bad: str
+    too_long: TooLong
+    bad: Bad
     shard: tuple[int, int]
     dedupe: bool
     rows_per_part: int

@@ -31,6 +31,10 @@ class JobOptions:
         resume: go on with the job that was begun in --out.
         dedupe: compute texts that occur several times in a part only once.
         rows_per_part: input rows of an output file; the unit of resuming and of sharding.
+        engine: local: this process computes. ray: workers on a Ray cluster do, one a GPU.
+        address: of the Ray cluster, host:port or auto; unset: RAY_ADDRESS, else this machine alone.
+        workers: on the Ray cluster; unset: as many as it has GPUs, or without GPUs as many as its
+            CPUs take, each with --threads.
         endpoint: base URL of a running Hotbed that computes instead of this process.
         concurrency: requests to the endpoint at a time.
     """
@@ -46,6 +50,9 @@ class JobOptions:
     resume: bool = False
     dedupe: bool = False
     rows_per_part: int = ROWS_PER_PART
+    engine: Literal["local", "ray"] = "local"
+    address: str | None = None
+    workers: int | None = None
     endpoint: str | None = None
     concurrency: int = 8
 
@@ -54,6 +61,12 @@ class JobOptions:
             raise ValueError(f"--rows-per-part must be at least 1, got {self.rows_per_part}")
         if self.concurrency < 1:
             raise ValueError(f"--concurrency must be at least 1, got {self.concurrency}")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"--workers must be at least 1, got {self.workers}")
+        if self.engine != "ray" and (self.address is not None or self.workers is not None):
+            raise ValueError("--address and --workers are for --engine ray")
+        if self.engine == "ray" and self.endpoint is not None:
+            raise ValueError("--engine ray and --endpoint exclude each other")
         if self.endpoint is not None and (self.too_long == "chunk" or self.dedupe):
             raise ValueError("--too-long chunk and --dedupe do not go with --endpoint")
         if self.vector_column in self.keep:

@@ -82,7 +82,7 @@ def push(
     folder: Path,
     /,
     *,
-    to: Literal["qdrant"],
+    to: Literal["qdrant", "pgvector", "lancedb"],
     url: str,
     table: str = "vectors",
 ) -> int:
@@ -91,7 +91,8 @@ def push(
     Args:
         folder: what --out was; the job must be finished.
         to: which store.
-        url: where it is: a folder, or a URI that its client takes.
+        url: where it is: a folder (Qdrant's local mode, LanceDB), or what the store's client takes,
+            such as http://localhost:6333 or postgresql://user@host/database.
         table: name of the table or collection; made if it is not there.
     """
     _needs_pyarrow("push")

@@ -28,6 +28,8 @@ def embed(
     threads: int | None = None,
     device: str = "auto",
     dtype: str = "auto",
+    attention: str = "auto",
+    kernel_dir: Path | None = None,
     offline: bool | None = None,
     output: Path | None = None,
     job: Annotated[
@@ -53,6 +55,8 @@ def embed(
         threads: CPU threads; unset: torch's own default.
         device: auto (a GPU if there is one), cpu, cuda or cuda:N.
         dtype: type of the model's compute: auto, float32 or bfloat16.
+        attention: backend on a GPU: auto, sdpa, varlen or fa4.
+        kernel_dir: folder of kernels built ahead of time, for a GPU.
         offline: never use the network to find the model; unset: as the hub library is set.
         output: write one NumPy array [texts, dimensions] to this .npy file instead of printing.
         job: see `JobOptions`.
@@ -80,10 +84,18 @@ def embed(
             normalize=normalize,
             threads=threads,
             offline=offline,
+            attention=attention,
+            kernel_dir=kernel_dir,
         )
     inputs = list(texts) or [line.rstrip("\r\n") for line in sys.stdin]
     with Embedder(
-        model, device=device, dtype=dtype, num_threads=threads, offline=offline
+        model,
+        device=device,
+        dtype=dtype,
+        num_threads=threads,
+        offline=offline,
+        attention=attention,
+        kernel_dir=kernel_dir,
     ) as embedder:
         rows = embedder.embed(
             inputs,

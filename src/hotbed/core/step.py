@@ -18,6 +18,14 @@ class EngineDeadError(Exception):
     """The device or the engine is gone for good: no later step can succeed in this process."""
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a step's error is Python's or torch's out of memory.
+
+    torch's is known by its class's name, so that torch need not be imported.
+    """
+    return any(c.__name__ in ("MemoryError", "OutOfMemoryError") for c in type(error).__mro__)
+
+
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """What a step computed.

@@ -44,8 +44,6 @@ def finish(call: Call, result: Computed, body: bytes, metrics: Metrics) -> Reply
             read_at=int(call.read_at * 1e9),
             parsed_at=int(call.parsed_at * 1e9),
             tokenize_ns=result.tokenize_us * 1000,
-            queue_ns=result.queue_us * 1000,
-            device_ns=result.device_us * 1000,
             computed_at=int(call.computed_at * 1e9),
             encoded_at=int(now * 1e9),
         )

@@ -83,6 +83,7 @@ class Gateway:
             "/health": reading("/health", self.status.health, is_open=True),
             "/ready": reading("/ready", self.status.ready, is_open=True),
             "/metrics": reading("/metrics", self.status.metrics, is_open=True),
+            "/version": reading("/version", self.status.version, is_open=True),
             "/info": reading("/info", self._tei_info),
             "/status": reading("/status", self.status.status),
             "/openapi.json": reading("/openapi.json", lambda: document, is_open=True),
@@ -93,6 +94,8 @@ class Gateway:
         table["/models"] = table["/v1/models"]
         for path in ("/health", "/ready", "/metrics"):
             table["/v1" + path] = table[path]
+        # SageMaker's name for it.
+        table["/ping"] = table["/health"]
         for route in routes:
             entry = Entry(
                 route.path,
@@ -115,6 +118,28 @@ class Gateway:
         start = time.perf_counter()
         headers = dict(scope["headers"])
         request_id = sane_request_id(headers.get(b"x-request-id")) or os.urandom(16).hex().encode()
+        if self.tracing is None or scope["method"] != "POST":  # of probes nobody wants traces
+            await self._serve(scope, headers, receive, send, request_id=request_id, start=start)
+            return
+        with self.tracing.request(
+            headers, method=scope["method"], request_id=request_id.decode(), start=start
+        ) as trace:
+            name, reply = await self._serve(
+                scope, headers, receive, send, request_id=request_id, start=start
+            )
+            trace.answered(name, reply.status, reply.stages)
+
+    async def _serve(
+        self,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        receive: Receive,
+        send: Send,
+        *,
+        request_id: bytes,
+        start: float,
+    ) -> tuple[str, Reply]:
+        """(the route's name, the answer), which was sent."""
         entry, reply = await self._answer(scope, headers, receive, request_id)
         if reply.status == 200 and entry.seconds is not None:
             entry.seconds.observe(time.perf_counter() - start)
@@ -127,16 +152,7 @@ class Gateway:
         await send_reply(send, reply, more)
         if self._is_access_logged:
             log_access(scope["method"], entry.name, reply.status, start, request_id.decode())
-        if self.tracing is not None:
-            self.tracing.record(
-                headers,
-                method=scope["method"],
-                route=entry.name,
-                status=reply.status,
-                request_id=request_id.decode(),
-                start=start,
-                stages=reply.stages,
-            )
+        return entry.name, reply
 
     async def _answer(
         self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, request_id: bytes

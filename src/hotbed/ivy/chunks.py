@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hotbed.core.errors import ErrorCode, HotbedError, shift_input_index
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
+from hotbed.ivy.caller import Caller
 from hotbed.ivy.pool import ReplicaPool
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.codec import decode_rows
@@ -60,16 +61,16 @@ class ChunkCalls:
         pool: of replicas.
         spec: what the rows shall be.
         row_width: elements in a row of that spec.
-        deadline: event loop time.
+        caller: who asks.
     """
 
     def __init__(
-        self, pool: ReplicaPool, spec: OutputSpec, *, row_width: int, deadline: float
+        self, pool: ReplicaPool, spec: OutputSpec, *, row_width: int, caller: Caller
     ) -> None:
         self._pool = pool
         self._spec = spec
         self._row_width = row_width
-        self._deadline = deadline
+        self._caller = caller
         self._num_in_flight = 0
         self._num_answered = 0
         self._answered = asyncio.Event()
@@ -84,7 +85,7 @@ class ChunkCalls:
         while True:
             self._num_in_flight += 1
             try:
-                reply = await self._pool.embed(chunk.batch, self._spec, self._deadline)
+                reply = await self._pool.embed(chunk.batch, self._spec, self._caller)
                 rows = self._checked(reply, chunk)
             except HotbedError as error:
                 is_first = self._num_in_flight == 1 and self._num_answered == 0

@@ -9,6 +9,7 @@ from hotbed.core.errors import HotbedError, invalid
 from hotbed.core.fingerprint import answer_fingerprint
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
+from hotbed.ivy.caller import Caller
 from hotbed.ivy.indexes import name_fields
 from hotbed.ivy.metrics import ModelMetrics
 from hotbed.ivy.pool import ReplicaPool
@@ -40,24 +41,24 @@ class EmbedPipeline:
         self._settings = settings
         self._metrics = metrics
 
-    async def run(self, request: EmbedRequest, deadline: float) -> EmbedResult:
+    async def run(self, request: EmbedRequest, caller: Caller) -> EmbedResult:
         """Rows of the request's inputs, in order.
 
         Args:
             request: form already checked.
-            deadline: event loop time.
+            caller: who asks.
 
         Raises:
             HotbedError: INVALID_INPUT, TOO_LARGE, and what the replicas say.
         """
         try:
-            return await self._run(request, deadline)
+            return await self._run(request, caller)
         except HotbedError as error:
             raise name_fields(error, request.names, is_single=request.is_single) from None
 
-    async def _run(self, request: EmbedRequest, deadline: float) -> EmbedResult:
+    async def _run(self, request: EmbedRequest, caller: Caller) -> EmbedResult:
         start = time.perf_counter()
-        info = self._pool.info or await self._pool.wait_for_info(deadline)
+        info = self._pool.info or await self._pool.wait_for_info(caller.deadline)
         if info.task != "embed":
             raise invalid("The model scores pairs; it has no embeddings: use /v1/rerank.", "model")
         _check_dimensions(request.spec, info.dimensions)
@@ -71,7 +72,7 @@ class EmbedPipeline:
             batch,
             request.spec,
             row_width=request.spec.row_width(info.dimensions),
-            deadline=deadline,
+            caller=caller,
             max_chunks_per_replica=self._settings.max_chunks_per_replica,
         )
         self._metrics.count_work(request.num_inputs, batch.num_tokens, tokenize_s, computed)

@@ -91,6 +91,10 @@ class Metrics:
             "hotbed_ivy_replica_ejections", "Times that a failing replica was left out for a "
             "while.", registry=registry,
         )  # fmt: skip
+        self._pending_tokens = Gauge(
+            "hotbed_ivy_pending_tokens", "Tokens of requests that are not answered yet, by model.",
+            ["model"], registry=registry,
+        )  # fmt: skip
         self._replica_up = Gauge(
             "hotbed_ivy_replica_up", "1 if the replica is used.", ["model", "replica"],
             registry=registry,
@@ -167,6 +171,10 @@ class ModelMetrics:
     def count_message(self) -> None:
         """Count one message written to a replica."""
         self.process._messages.add(self._key, 1)
+
+    def set_pending_tokens(self, num_tokens: int) -> None:
+        """Note the tokens of requests that are not answered yet."""
+        self.process._pending_tokens.labels(self._model).set(num_tokens)
 
     def set_replica(self, address: str, *, is_up: bool, outstanding_tokens: int) -> None:
         """Note a replica's state."""

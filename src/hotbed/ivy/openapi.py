@@ -12,10 +12,10 @@ from hotbed.ivy.dialects.tei import TeiInfo
 from hotbed.ivy.errors import ErrorAnswer
 from hotbed.ivy.models import Model, ModelList
 from hotbed.ivy.routes import Route
-from hotbed.ivy.status import Health, Readiness, StatusAnswer
+from hotbed.ivy.status import Health, Readiness, StatusAnswer, Version
 
 _REF = "#/components/schemas/{name}"
-_TYPES = (ModelList, Model, Health, Readiness, TeiInfo, StatusAnswer, ErrorAnswer)
+_TYPES = (ModelList, Model, Health, Readiness, TeiInfo, StatusAnswer, Version, ErrorAnswer)
 
 _ANSWER_HEADERS = {
     "x-request-id": "The client's own id if it sent a plain one, else a new one.",
@@ -68,6 +68,7 @@ def openapi_document(routes: Sequence[Route]) -> dict[str, Any]:
                 | {"responses": {"200": _json("Ready.", "Readiness"),
                                  "503": _json("Not ready, or draining.", "Readiness")}}
             },
+            "/version": {"get": _read("version", "The version of Hotbed.", "Version")},
             "/status": {"get": _read("status", "Models and replicas now.", "StatusAnswer")},
             "/info": {"get": _read("teiInfo", "Facts of the first model (TEI).", "TeiInfo")},
             "/metrics": {"get": _metrics()},

@@ -15,12 +15,16 @@ from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.addresses import is_fixed
 from hotbed.ivy.balance import Balance, Lease
+from hotbed.ivy.caller import Caller
 from hotbed.ivy.expected import ExpectedModel, RefusedError, check_same
 from hotbed.ivy.hedge import Hedging, race
+from hotbed.ivy.link import Link
 from hotbed.ivy.metrics import ModelMetrics
-from hotbed.ivy.replica import Replica, ReplicaTiming
+from hotbed.ivy.pending import PendingTokens
+from hotbed.ivy.replica import Replica
 from hotbed.ivy.resolve import resolve
 from hotbed.ivy.settings import IvySettings
+from hotbed.ivy.tracing import ChunkTrace
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.errors import RETRY_AFTER_S
 from hotbed.wire.limits import Limits
@@ -49,9 +53,11 @@ class ReplicaPool:
     ) -> None:
         self.info: ModelInfo | None = None
         """Of the replicas used now, or used last; None before the first contact."""
+        self.pending = PendingTokens(settings.max_pending_tokens)
         self._settings = settings
         self._expected = expected
         self._metrics = metrics
+        self._link = Link.of(settings)
         self._entries = tuple(addresses)
         self._limits: dict[int, Limits] = {}
         self._balance = Balance(
@@ -104,7 +110,7 @@ class ReplicaPool:
             index,
             address,
             owner=self,
-            timing=ReplicaTiming(self._settings.connect_timeout_s, self._settings.max_backoff_s),
+            link=self._link,
             on_message=self._metrics.count_message,
         )
         self._by_index[index] = replica
@@ -166,6 +172,7 @@ class ReplicaPool:
             await self._changed.wait()
 
     def update_metrics(self) -> None:
+        self._metrics.set_pending_tokens(self.pending.held)
         for replica in self._by_index.values():
             self._metrics.set_replica(
                 replica.address,
@@ -221,7 +228,7 @@ class ReplicaPool:
             min(min(x.max_step_sequences, x.max_item_sequences) for x in limits),
         )
 
-    async def embed(self, batch: RaggedBatch, output: OutputSpec, deadline: float) -> pb.Rows:
+    async def embed(self, batch: RaggedBatch, output: OutputSpec, caller: Caller) -> pb.Rows:
         """Rows of one chunk from whichever replica can give them.
 
         A chunk whose replica fails is sent to another one: the work is idempotent. At most
@@ -230,13 +237,13 @@ class ReplicaPool:
         Args:
             batch: within `chunk_size`, or a single sequence.
             output: what the rows shall be.
-            deadline: event loop time; what is left travels with the item.
+            caller: who asks; what is left of the time, and the tenant, travel with the item.
 
         Raises:
             HotbedError: OVERLOADED if every replica in use says so; UNAVAILABLE if none is there
                 for `unavailable_wait_s`; all others as the replica gives them.
         """
-        give_up = self._give_up_time(deadline)
+        give_up = self._give_up_time(caller.deadline)
         loop = asyncio.get_running_loop()
         tried: set[tuple[int, int]] = set()
         num_failures = 0
@@ -250,8 +257,8 @@ class ReplicaPool:
                 continue
             try:
                 if self._hedging is None:
-                    return await self._ask(lease, batch, output, deadline)
-                return await self._ask_two(self._hedging, lease, batch, output, deadline)
+                    return await self._ask(lease, batch, output, caller)
+                return await self._ask_two(self._hedging, lease, batch, output, caller)
             except HotbedError as error:
                 tried.add(lease.key)
                 if error.code is ErrorCode.OVERLOADED:
@@ -261,21 +268,31 @@ class ReplicaPool:
                     if num_failures >= self._settings.max_attempts:
                         raise
                     self._metrics.process.retries.inc()
-                    give_up = self._give_up_time(deadline)
+                    give_up = self._give_up_time(caller.deadline)
                 else:
                     raise
 
     async def _ask(
-        self, lease: Lease, batch: RaggedBatch, output: OutputSpec, deadline: float
+        self, lease: Lease, batch: RaggedBatch, output: OutputSpec, caller: Caller
     ) -> pb.Rows:
         """Rows from the replica of the lease, which is given back; its failures are counted."""
         now = asyncio.get_running_loop().time
-        timeout_ms = max(1, int((deadline - now()) * 1000))
+        timeout_ms = max(1, int((caller.deadline - now()) * 1000))
         try:
             replica = self._by_index.get(lease.replica)
             if replica is None:  # it left between the pick and now
                 raise HotbedError(ErrorCode.UNAVAILABLE, "A replica has left.", retry_after_s=1.0)
-            rows = await replica.embed(batch, output, timeout_ms=timeout_ms)
+            with ChunkTrace(
+                replica.address, num_tokens=batch.num_tokens, num_sequences=batch.num_sequences
+            ) as trace:
+                rows = await replica.embed(
+                    batch,
+                    output,
+                    timeout_ms=timeout_ms,
+                    tenant=caller.tenant,
+                    traceparent=trace.traceparent,
+                )
+                trace.answered(rows)
         except HotbedError as error:
             if error.code in _FAILURES and self._balance.failed(lease, now()):
                 self._metrics.process.ejections.inc()
@@ -294,13 +311,13 @@ class ReplicaPool:
         lease: Lease,
         batch: RaggedBatch,
         output: OutputSpec,
-        deadline: float,
+        caller: Caller,
     ) -> pb.Rows:
         """As `_ask`, and another replica as well if this one is slow."""
         now = asyncio.get_running_loop().time
         start, tokens = now(), batch.num_tokens
         wait_s = hedging.wait_s(tokens)
-        asking = self._ask(lease, batch, output, deadline)
+        asking = self._ask(lease, batch, output, caller)
 
         def ask_another() -> Coroutine[Any, Any, pb.Rows] | None:
             other = self._balance.pick(tokens, {lease.key}, now())
@@ -308,7 +325,7 @@ class ReplicaPool:
                 return None
             hedging.spend()
             self._metrics.process.hedges.inc()
-            return self._ask(other, batch, output, deadline)
+            return self._ask(other, batch, output, caller)
 
         if wait_s is None:
             rows = await asking

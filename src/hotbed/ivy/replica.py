@@ -12,7 +12,6 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, Protocol
 
 import grpc
@@ -24,10 +23,12 @@ from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.expected import RefusedError
+from hotbed.ivy.link import Link
+from hotbed.ivy.shares import Shares
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.codec import decode_info, encode_output, encode_ragged
 from hotbed.wire.errors import RETRY_AFTER_S, error_from_proto, error_from_rpc
-from hotbed.wire.limits import SOFT_MESSAGE_BYTES, Limits, channel_options
+from hotbed.wire.limits import SOFT_MESSAGE_BYTES, Limits
 from hotbed.wire.tulip_pb2_grpc import TulipStub
 
 logger = logging.getLogger(__name__)
@@ -36,9 +37,6 @@ State = Literal["connecting", "up", "not_serving", "refused", "down"]
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Tulip"].full_name
 _MIN_BACKOFF_S = 0.05
-# Each attempt has a channel of its own; without this gRPC would share the connection of equal
-# channels, and with it the pause (1 s and more) after a failed attempt.
-_OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
 
 class ReplicaOwner(Protocol):
@@ -53,14 +51,6 @@ class ReplicaOwner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaTiming:
-    """How long to wait for a connection, and at most between two attempts, in seconds."""
-
-    connect_timeout_s: float
-    max_backoff_s: float
-
-
 class Replica:
     """The stream to one replica. All methods on the event loop that runs `run`."""
 
@@ -70,7 +60,7 @@ class Replica:
         address: str,
         *,
         owner: ReplicaOwner,
-        timing: ReplicaTiming,
+        link: Link,
         on_message: Callable[[], None] = lambda: None,
     ) -> None:
         self.index = index
@@ -78,11 +68,13 @@ class Replica:
         self.state: State = "connecting"
         self.reason = "not connected yet"
         self._owner = owner
-        self._timing = timing
+        self._link = link
         self._on_message = on_message
         self._closing = asyncio.Event()
         self._is_finishing = False
         self._limits: Limits | None = None
+        self._places = Shares(0)
+        self._stub: Any = None
         self._next_id = 0
         # id -> who waits; None once nobody does, while the replica still owes the result.
         self._in_flight: dict[int, asyncio.Future[pb.Rows] | None] = {}
@@ -95,7 +87,15 @@ class Replica:
         """Items queued or sent whose result has not come yet, also those nobody waits for."""
         return len(self._in_flight)
 
-    async def embed(self, batch: RaggedBatch, output: OutputSpec, *, timeout_ms: int) -> pb.Rows:
+    async def embed(
+        self,
+        batch: RaggedBatch,
+        output: OutputSpec,
+        *,
+        timeout_ms: int,
+        tenant: bytes = b"",
+        traceparent: str = "",
+    ) -> pb.Rows:
         """Rows of one item.
 
         Cancelling the call takes the item out of the queue, here or at the replica.
@@ -104,13 +104,15 @@ class Replica:
             HotbedError: what the replica says; UNAVAILABLE if there is no session or it ends
                 before the result; OVERLOADED if too many items are in flight.
         """
-        if self._limits is None:
+        limits, places = self._limits, self._places
+        if limits is None:
             raise self._unavailable()
-        if len(self._in_flight) >= self._limits.max_stream_items:
+        # Items that nobody waits for count until the replica has answered them.
+        if len(self._in_flight) >= limits.max_stream_items or not places.take(tenant):
             raise HotbedError(
                 ErrorCode.OVERLOADED,
                 f"{len(self._in_flight)} items are in flight to one replica, its limit is "
-                f"{self._limits.max_stream_items}. Try again later.",
+                f"{limits.max_stream_items}. Try again later.",
                 retry_after_s=RETRY_AFTER_S,
             )
         item_id = self._next_id
@@ -123,6 +125,8 @@ class Replica:
                 batch=encode_ragged(batch),
                 output=encode_output(output),
                 timeout_ms=timeout_ms,
+                tenant=tenant,
+                traceparent=traceparent,
             )
         )
         self._wake.set()
@@ -131,6 +135,18 @@ class Replica:
         except asyncio.CancelledError:
             self._abandon(item_id)
             raise
+        finally:
+            places.give_back(tenant)
+
+    async def stats(self, *, timeout_s: float) -> pb.StatsReply | None:
+        """What the replica says of its load; None if it does not say so in time."""
+        if self._stub is None:
+            return None
+        try:
+            reply: pb.StatsReply = await self._stub.Stats(pb.StatsRequest(), timeout=timeout_s)
+        except grpc.RpcError:  # late, gone, or of a version that does not know the call
+            return None
+        return reply
 
     def _abandon(self, item_id: int) -> None:
         if item_id in self._in_flight:
@@ -162,7 +178,7 @@ class Replica:
 
     async def _pause(self, failures: int) -> None:
         """Wait before the next attempt: doubling, with jitter so that workers do not march."""
-        longest = min(self._timing.max_backoff_s, _MIN_BACKOFF_S * 2 ** min(failures - 1, 16))
+        longest = min(self._link.max_backoff_s, _MIN_BACKOFF_S * 2 ** min(failures - 1, 16))
         try:
             async with asyncio.timeout(longest * random.uniform(0.5, 1.0)):  # noqa: S311
                 await self._closing.wait()
@@ -180,13 +196,17 @@ class Replica:
             self.close()
 
     async def _session(self) -> None:
-        options = [*channel_options(), _OWN_CONNECTION]
-        async with grpc.aio.insecure_channel(self.address, options=options) as channel:
+        try:
+            opened = self._link.open(self.address)
+        except OSError as error:
+            raise HotbedError(ErrorCode.UNAVAILABLE, f"its TLS: {error}") from error
+        async with opened as channel:
             stub = TulipStub(channel)  # type: ignore[no-untyped-call]
-            reply = await stub.Info(pb.InfoRequest(), timeout=self._timing.connect_timeout_s)
+            reply = await stub.Info(pb.InfoRequest(), timeout=self._link.connect_timeout_s)
             info, limits = decode_info(reply)
             call = stub.Stream()
-            self._limits = limits
+            self._limits, self._places = limits, Shares(limits.max_stream_items)
+            self._stub = stub
             await _until_first_ends(
                 self._write(call),
                 self._read(call),
@@ -260,7 +280,7 @@ class Replica:
     def _end(self, state: State, reason: str) -> None:
         self._owner.replica_down(self.index)
         self._set_state(state, reason)
-        self._limits = None
+        self._limits = self._stub = None
         self._queue.clear()
         self._cancels.clear()
         waiting, self._in_flight = self._in_flight, {}

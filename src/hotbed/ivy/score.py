@@ -19,6 +19,7 @@ from hotbed.core.fingerprint import answer_fingerprint
 from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
+from hotbed.ivy.caller import Caller
 from hotbed.ivy.indexes import name_fields
 from hotbed.ivy.metrics import ModelMetrics
 from hotbed.ivy.pool import ReplicaPool
@@ -112,12 +113,12 @@ class ScorePipeline:
         self._settings = settings
         self._metrics = metrics
 
-    async def run(self, request: ScoreRequest, deadline: float) -> ScoreResult:
+    async def run(self, request: ScoreRequest, caller: Caller) -> ScoreResult:
         """Scores of the request's pairs, in order.
 
         Args:
             request: form already checked.
-            deadline: event loop time.
+            caller: who asks.
 
         Raises:
             HotbedError: INVALID_INPUT, TOO_LARGE, and what the replicas say, in the names of the
@@ -126,11 +127,11 @@ class ScorePipeline:
         if self._tokenize is None:
             raise invalid("The model embeds; it has no scores: ask for embeddings.", "model")
         start = time.perf_counter()
-        info = self._pool.info or await self._pool.wait_for_info(deadline)
+        info = self._pool.info or await self._pool.wait_for_info(caller.deadline)
         try:
             batch = await self._tokenize.encode(request.queries, request.documents, request.options)
             tokenize_s = time.perf_counter() - start
-            return await self._score(request, batch, info, tokenize_s, deadline)
+            return await self._score(request, batch, info, tokenize_s, caller)
         except HotbedError as error:
             shown = _in_dialect(error, request.options.fields.document)
             raise name_fields(shown, request.names) from None
@@ -141,7 +142,7 @@ class ScorePipeline:
         batch: RaggedBatch,
         info: ModelInfo,
         tokenize_s: float,
-        deadline: float,
+        caller: Caller,
     ) -> ScoreResult:
         assert self._tokenize is not None, "checked by `run`"
         self._tokenize.check_size(batch.num_tokens, request.options)
@@ -150,7 +151,7 @@ class ScorePipeline:
             batch,
             OutputSpec(raw_scores=request.raw_scores),
             row_width=info.dimensions,
-            deadline=deadline,
+            caller=caller,
             max_chunks_per_replica=self._settings.max_chunks_per_replica,
         )
         self._metrics.count_work(batch.num_sequences, batch.num_tokens, tokenize_s, computed)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
 from hotbed.core.defaults import DEFAULT_MODEL
 from hotbed.ivy.addresses import check_entry, is_fixed
+from hotbed.wire.limits import KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S
+
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,9 @@ class IvySettings:
     """Most inputs in a request; past it 400, as OpenAI answers."""
     max_request_tokens: int = 1_000_000
     """Most tokens in a request; past it 413."""
+    max_pending_tokens: int = 4_000_000
+    """Tokens of one model's requests that are not answered yet, in this process; past it 429. A
+    request is always taken where none is pending."""
     max_requests_in_flight: int = 1024
     """Requests worked on at a time in this process; past it 429."""
     max_pending_body_bytes: int = 512 * 1024 * 1024
@@ -81,6 +88,21 @@ class IvySettings:
     """Time for a replica's answer when connecting."""
     max_backoff_s: float = 2.0
     """Longest pause between two attempts to connect to a replica."""
+    replica_keepalive_time_s: float = KEEPALIVE_TIME_S
+    """A replica that is silent for so long is pinged; not below half of the replica's own
+    keepalive_time_s, which drops who pings more often."""
+    replica_keepalive_timeout_s: float = KEEPALIVE_TIMEOUT_S
+    """A replica that does not answer a ping for so long is gone: its chunks go to others."""
+    replica_tls_ca: Path | None = None
+    """PEM file with the authorities whose replicas are trusted; then replicas are spoken to by TLS.
+    This and the next two are read at every connection, so that renewed ones are taken."""
+    replica_tls_cert: Path | None = None
+    """PEM file with the gateway's own certificate chain, for replicas that want one."""
+    replica_tls_key: Path | None = None
+    """PEM file with its private key."""
+    replica_tls_name: str | None = None
+    """Name that replicas' certificates must have; unset: the host of the address. Needed where
+    replicas are found by DNS, since their addresses are numbers then."""
     keep_alive_s: float = 180.0
     """Idle time after which a connection is closed; must be longer than the clients' (75 to 90 s
     in common pools and proxies), else they send on a connection that was just closed."""
@@ -91,6 +113,10 @@ class IvySettings:
     """Time for requests in flight after that; then they get 503."""
     api_keys_file: Path | None = None
     """File with the SHA-256 of one API key a line; then requests need one of the keys."""
+    tenant_header: str | None = None
+    """Header whose value says with whom a request takes turns at the replicas, such as x-tenant; to
+    be set by a proxy that clients cannot get round. Unset: the API key says it, and without keys
+    all requests of this process share one turn."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may read answers in a browser; * for any."""
     tls_certfile: Path | None = None
@@ -117,6 +143,9 @@ class IvySettings:
             raise ValueError("replicas: an address is listed twice")
         if (self.tls_certfile is None) != (self.tls_keyfile is None):
             raise ValueError("tls_certfile and tls_keyfile go together")
+        self._check_replica_tls()
+        if self.tenant_header is not None and not _HEADER.fullmatch(self.tenant_header):
+            raise ValueError(f"tenant_header: {self.tenant_header!r} is no name of a header")
         for entry in self.replicas:
             check_entry(entry)
         for field in fields(self):
@@ -133,6 +162,13 @@ class IvySettings:
                 f"min_ready_replicas is {self.min_ready_replicas}, "
                 f"but there are only {len(self.replicas)} replicas"
             )
+
+    def _check_replica_tls(self) -> None:
+        if (self.replica_tls_cert is None) != (self.replica_tls_key is None):
+            raise ValueError("replica_tls_cert and replica_tls_key go together")
+        for name in ("replica_tls_cert", "replica_tls_name"):
+            if getattr(self, name) is not None and self.replica_tls_ca is None:
+                raise ValueError(f"{name} needs replica_tls_ca")
 
 
 _OF_ONE_MODEL = (

@@ -11,6 +11,7 @@ from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.bounded import map_bounded
+from hotbed.ivy.caller import Caller
 from hotbed.ivy.chunks import Chunk, ChunkCalls, ChunkRows
 from hotbed.ivy.pool import ReplicaPool
 from hotbed.text.split import split
@@ -46,7 +47,7 @@ async def spread(
     spec: OutputSpec,
     *,
     row_width: int,
-    deadline: float,
+    caller: Caller,
     max_chunks_per_replica: int,
 ) -> SpreadRows:
     """Rows of the batch's sequences.
@@ -56,16 +57,18 @@ async def spread(
         batch: at least one sequence.
         spec: what the rows shall be.
         row_width: elements in a row of that spec.
-        deadline: event loop time.
+        caller: who asks.
         max_chunks_per_replica: in flight at a time, for each replica that is up.
 
     Raises:
-        HotbedError: what the replicas say, naming sequences as ``input[i]``; UNAVAILABLE if they
-            changed to another model on the way.
+        HotbedError: what the replicas say, naming sequences as ``input[i]``; OVERLOADED, before
+            anything travels, if too many tokens are pending; UNAVAILABLE if the replicas changed to
+            another model on the way.
     """
-    calls = ChunkCalls(pool, spec, row_width=row_width, deadline=deadline)
+    calls = ChunkCalls(pool, spec, row_width=row_width, caller=caller)
     limit = max_chunks_per_replica * max(1, pool.num_up)
-    answers = await map_bounded(calls.embed, _cut(batch, pool), limit=limit)
+    with pool.pending.hold(batch.num_tokens):
+        answers = await map_bounded(calls.embed, _cut(batch, pool), limit=limit)
     if len(answers) == 1:  # the commonest case
         answer = answers[0]
         assert len(answer.rows) == batch.num_rows, "rows and inputs differ in number: a bug"

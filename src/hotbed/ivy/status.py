@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
 from typing import Literal
 
@@ -9,16 +11,25 @@ import msgspec
 
 from hotbed import __version__
 from hotbed.core.model_info import Task
+from hotbed.ivy.fresh import Fresh
 from hotbed.ivy.http import Reply
 from hotbed.ivy.metrics import Metrics
 from hotbed.ivy.registry import ModelService, Registry
+from hotbed.ivy.replica import Replica
 from hotbed.ivy.work import WorkDoor
+from hotbed.wire import tulip_pb2 as pb
 
 
 class Health(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Answer of GET /health: the process lives."""
 
     status: Literal["live"] = "live"
+
+
+class Version(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Answer of GET /version (vLLM)."""
+
+    version: str = __version__
 
 
 class ReplicaStatus(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -40,6 +51,27 @@ class Readiness(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     replicas: list[ReplicaStatus]
 
 
+class ReplicaLoad(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a replica says of itself; totals since its start, except where "now" is said."""
+
+    seen_at_s: float
+    """When it said so: seconds since the start of this worker."""
+    waiting_tokens: int
+    """Now: in its queue, from all gateways."""
+    open_items: int
+    """Now: taken and not answered."""
+    steps: int
+    """That gave a result."""
+    step_sequences: int
+    step_tokens: int
+    step_seconds: float
+    """From the start of each step to its result."""
+    failed_steps: int
+    engine: dict[str, int]
+    """The engine's own totals: on a GPU steps that ran eagerly or replayed a CUDA graph, captures,
+    those of them while idle, evicted graphs."""
+
+
 class ReplicaNow(ReplicaStatus, kw_only=True, forbid_unknown_fields=True):
     """One replica with its load."""
 
@@ -49,6 +81,8 @@ class ReplicaNow(ReplicaStatus, kw_only=True, forbid_unknown_fields=True):
     """Items, the same way."""
     is_ejected: bool
     """Left out for a while because it failed."""
+    load: ReplicaLoad | None
+    """null if it does not say, because it is down or slow; up to a second old."""
 
 
 class ModelNow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -57,6 +91,8 @@ class ModelNow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     names: tuple[str, ...]
     task: Task
     max_tokens: int
+    pending_tokens: int
+    """Of this worker's requests that are not answered yet."""
     dimensions: int | None
     """null until the first replica was reached, like the other facts of replicas."""
     dtype: str | None
@@ -73,8 +109,10 @@ class StageNow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class WorkerNow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """This worker since its start; all but `requests_in_flight` only rise."""
+    """This worker since its start; all but `pid` and `requests_in_flight` only rise."""
 
+    pid: int
+    """Which worker this is: another one has totals of its own."""
     uptime_s: float
     requests_in_flight: int
     requests: int
@@ -95,6 +133,11 @@ class StatusAnswer(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     models: list[ModelNow]
 
 
+_STATS_TIMEOUT_S = 0.5
+_STATS_AGE_S = 1.0
+_Loads = dict[Replica, ReplicaLoad]
+
+
 class StatusRoutes:
     """The routes' handlers. `draining` is set once, when the process is asked to stop."""
 
@@ -104,10 +147,15 @@ class StatusRoutes:
         self._models = models
         self._door = door
         self._metrics = metrics
+        # However many look at the page, replicas are asked once a second.
+        self._loads = Fresh(self._ask_replicas, max_age_s=_STATS_AGE_S)
 
     def health(self) -> Reply:
         """200 for as long as the process answers."""
         return Reply(200, msgspec.json.encode(Health()))
+
+    def version(self) -> Reply:
+        return Reply(200, msgspec.json.encode(Version()))
 
     def ready(self) -> Reply:
         """200 while enough replicas are up and the process is not asked to stop, else 503."""
@@ -130,12 +178,22 @@ class StatusRoutes:
             return "draining"
         return "ready" if self._models.is_ready else "not_ready"
 
-    def status(self) -> Reply:
+    async def _ask_replicas(self) -> _Loads:
+        replicas = [r for service in self._models.services for r in service.pool.replicas]
+        stats = await asyncio.gather(*(r.stats(timeout_s=_STATS_TIMEOUT_S) for r in replicas))
+        seen_at_s = round(time.monotonic() - self._started_at, 3)
+        return {
+            r: _load_of(s, seen_at_s) for r, s in zip(replicas, stats, strict=True) if s is not None
+        }
+
+    async def status(self) -> Reply:
         """What the page at / shows."""
+        loads = await self._loads.get()
         answer = StatusAnswer(
             version=__version__,
             ready=self._state(),
             worker=WorkerNow(
+                pid=os.getpid(),
                 uptime_s=round(time.monotonic() - self._started_at, 3),
                 requests_in_flight=self._door.num_in_flight,
                 **self._metrics.totals(),
@@ -144,7 +202,7 @@ class StatusRoutes:
                     for name, series in self._metrics.stages.items()
                 },
             ),
-            models=[_model_now(service) for service in self._models.services],
+            models=[_model_now(service, loads) for service in self._models.services],
         )
         return Reply(200, msgspec.json.encode(answer))
 
@@ -156,12 +214,27 @@ class StatusRoutes:
         return Reply(200, self._metrics.text(), (content_type,))
 
 
-def _model_now(service: ModelService) -> ModelNow:
+def _load_of(stats: pb.StatsReply, seen_at_s: float) -> ReplicaLoad:
+    return ReplicaLoad(
+        seen_at_s=seen_at_s,
+        waiting_tokens=stats.waiting_tokens,
+        open_items=stats.open_items,
+        steps=stats.steps,
+        step_sequences=stats.step_sequences,
+        step_tokens=stats.step_tokens,
+        step_seconds=stats.step_seconds,
+        failed_steps=stats.failed_steps,
+        engine=dict(stats.engine),
+    )
+
+
+def _model_now(service: ModelService, loads: _Loads) -> ModelNow:
     pool, info = service.pool, service.pool.info
     return ModelNow(
         names=service.model.names,
         task=service.model.expected.task,
         max_tokens=service.model.expected.max_tokens,
+        pending_tokens=pool.pending.held,
         dimensions=None if info is None else info.dimensions,
         dtype=None if info is None else info.dtype,
         device=None if info is None else info.device,
@@ -175,6 +248,7 @@ def _model_now(service: ModelService) -> ModelNow:
                 outstanding_tokens=pool.outstanding(replica),
                 num_in_flight=replica.num_in_flight,
                 is_ejected=pool.is_ejected(replica),
+                load=loads.get(replica),
             )
             for replica in pool.replicas
         ],

@@ -36,11 +36,14 @@ Methods = dict[str, Entry]
 """By HTTP method; never empty."""
 
 
-def reading(name: str, answer: Callable[[], Reply], *, is_open: bool = False) -> Methods:
+def reading(
+    name: str, answer: Callable[[], Reply | Awaitable[Reply]], *, is_open: bool = False
+) -> Methods:
     """A route that only reads; for HEAD the server leaves the body out."""
 
     async def handler(headers: dict[bytes, bytes], receive: Receive) -> Reply:
-        return answer()
+        reply = answer()
+        return reply if isinstance(reply, Reply) else await reply
 
     entry = Entry(name, handler, is_open=is_open)
     return {"GET": entry, "HEAD": entry}

@@ -10,11 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
+from hotbed.ivy.body import check_values
+from hotbed.ivy.caller import Caller, Tenants
 from hotbed.ivy.errors import HttpError
 from hotbed.ivy.http import BodyBudget, Receive, Reply, decompress, read_body
 from hotbed.ivy.interrupt import Interrupt
 from hotbed.ivy.metrics import Metrics
 from hotbed.ivy.settings import IvySettings
+from hotbed.ivy.shares import Shares
 
 _TIMEOUT_HEADER = b"x-request-timeout-ms"
 
@@ -27,7 +30,7 @@ class Call:
         body: plain JSON bytes.
         headers: of the request, names in lower case.
         start: `time.perf_counter()` at its arrival; uvloop's own clock has whole milliseconds.
-        deadline: event loop time.
+        caller: who asks, and until when.
         read_at: when the body was there, on the same clock.
         is_traced: whether spans are made of it.
         parsed_at: when it was understood, set by `parsed`.
@@ -37,7 +40,7 @@ class Call:
     body: bytes
     headers: dict[bytes, bytes]
     start: float
-    deadline: float
+    caller: Caller
     read_at: float
     is_traced: bool = False
     parsed_at: float = 0.0
@@ -57,14 +60,23 @@ Answer = Callable[[Call], Awaitable[Reply]]
 
 
 class WorkDoor:
-    """Admits requests, at most so many and so many body bytes at a time in this process."""
+    """Admits requests, at most so many and so many body bytes at a time in this process.
+
+    One tenant can hold at most seven eighths of the places.
+    """
 
     def __init__(self, settings: IvySettings, metrics: Metrics) -> None:
         self._settings = settings
-        self.num_in_flight = 0
+        self._places = Shares(settings.max_requests_in_flight)
+        self._tenants = Tenants(settings.tenant_header, by_key=settings.api_keys_file is not None)
         metrics.watch_in_flight(lambda: self.num_in_flight)
         self.budget = BodyBudget(settings.max_pending_body_bytes)
         self._unzip = ThreadPoolExecutor(1, thread_name_prefix="unzip")
+
+    @property
+    def num_in_flight(self) -> int:
+        """Requests being worked on."""
+        return self._places.num_taken
 
     def close(self) -> None:
         self._unzip.shutdown(cancel_futures=True)
@@ -79,14 +91,14 @@ class WorkDoor:
         encoding = _content_encoding(headers.get(b"content-encoding"))
         start = time.perf_counter()
         deadline = asyncio.get_running_loop().time() + self._timeout_s(headers.get(_TIMEOUT_HEADER))
-        if self.num_in_flight >= self._settings.max_requests_in_flight:
+        caller = Caller(deadline, self._tenants.of(headers))
+        if not self._places.take(caller.tenant):
             raise HotbedError(
                 ErrorCode.OVERLOADED,
                 f"{self.num_in_flight} requests are in flight in this gateway, its limit. "
                 "Try again later.",
                 retry_after_s=1.0,
             )
-        self.num_in_flight += 1
         held_bytes = 0
         try:
             with Interrupt(receive, deadline) as interrupt:
@@ -102,12 +114,13 @@ class WorkDoor:
                     body = await self._decompress(body, encoding)
                     self.budget.take(len(body))
                     held_bytes += len(body)
+                check_values(body, self._settings.max_request_tokens)
                 call = Call(
-                    body, headers, start, deadline, time.perf_counter(), self._settings.traces
+                    body, headers, start, caller, time.perf_counter(), self._settings.traces
                 )
                 return await answer(call)
         finally:
-            self.num_in_flight -= 1
+            self._places.give_back(caller.tenant)
             self.budget.give_back(held_bytes)
 
     async def _decompress(self, body: bytes, encoding: bytes) -> bytes:

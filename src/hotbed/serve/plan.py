@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hotbed.ivy.settings import IvySettings
 from hotbed.serve.arguments import to_arguments
 from hotbed.serve.child import ChildSpec
-from hotbed.serve.settings import MAX_PORT, ServeSettings
+from hotbed.serve.settings import COUNTED_DEVICES, MAX_PORT, ServeSettings
 from hotbed.tulip.settings import TulipSettings
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def make_plan(
             offline=settings.offline,
             task=settings.task,
             listen=address,
-            device=_device(settings.device, i),
+            device=_device(settings.device, i // settings.replicas_per_device),
             dtype=settings.dtype,
             num_threads=num_threads,
             drain_timeout_s=settings.drain_timeout_s,
@@ -131,9 +131,9 @@ def _child(
     return ChildSpec(name, (sys.executable, "-m", module, *to_arguments(record)), environment)
 
 
-def _device(asked: str, replica: int) -> str:
-    """One GPU a replica: ``cuda`` and ``auto`` count the devices up."""
-    return f"{asked}:{replica}" if asked in ("auto", "cuda") else asked
+def _device(asked: str, number: int) -> str:
+    """``cuda`` and ``auto`` count the devices up; another one is meant as it is."""
+    return f"{asked}:{number}" if asked in COUNTED_DEVICES else asked
 
 
 def _own_port(first: int | None, index: int) -> int | None:

@@ -14,14 +14,18 @@ class RestartLimits:
     Attributes:
         first_delay_s: wait before the first restart; doubles with every death.
         max_delay_s: the longest wait.
-        healthy_s: a child that was ready this long starts over at `first_delay_s`.
+        healthy_s: a child that was ready this long starts over at `first_delay_s`. Short: the
+            pause is there for what cannot stay up, and what has served for a while pays for its
+            next start by loading. With faults every 9 s (exponential, starts of 0.5 s) a replica
+            is down 48 % of the time with 30 s here, 17 % with 10, 8 % with 5; one that dies every
+            second is at `max_delay_s` with any of them.
         max_failed_starts: a child that ends so often in a row without ever having been ready is
             given up. One that was ready once is tried for ever: others may serve meanwhile.
     """
 
     first_delay_s: float = 0.1
     max_delay_s: float = 10.0
-    healthy_s: float = 30.0
+    healthy_s: float = 5.0
     max_failed_starts: int = 5
 
 

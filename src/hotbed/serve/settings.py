@@ -8,6 +8,8 @@ from typing import Literal
 from hotbed.core.defaults import DEFAULT_MODEL
 
 MAX_PORT = 65535
+COUNTED_DEVICES = ("auto", "cuda")
+"""Devices that are given out to the replicas one after the other."""
 
 # What `hotbed serve` decides for every process, so that nobody can ask for something else.
 TULIP_FIELDS_OF_SERVE = frozenset(
@@ -38,6 +40,11 @@ IVY_FIELDS_OF_SERVE = frozenset(
         "port",
         "own_port",
         "drain_timeout_s",
+        # Replicas are on Unix sockets in a private folder.
+        "replica_tls_ca",
+        "replica_tls_cert",
+        "replica_tls_key",
+        "replica_tls_name",
     }
 )
 
@@ -73,7 +80,10 @@ class ServeSettings:
     """Ivy processes; unset: half of the cores, at least 1 and at most 4."""
     device: str = "auto"
     """Where the model computes: auto (a GPU if there is one), cpu, cuda or cuda:N; with auto and
-    cuda each replica takes a GPU of its own."""
+    cuda each replica takes a GPU of its own, or shares it as replicas_per_device says."""
+    replicas_per_device: int = 1
+    """With device auto or cuda: so many replicas share each GPU, each with the model in its own
+    memory. May serve more short texts, since their Python runs side by side (docs/running.md)."""
     dtype: str = "auto"
     """Type of the compute: auto (float32 on a CPU, bfloat16 on a GPU), float32 or bfloat16."""
     threads: int | None = None
@@ -93,10 +103,15 @@ class ServeSettings:
             raise ValueError("host is empty; 0.0.0.0 listens on all addresses")
         if not 0 <= self.port <= MAX_PORT:
             raise ValueError(f"port must be 0 to {MAX_PORT}, got {self.port}")
-        for name in ("replicas", "workers", "threads"):
+        for name in ("replicas", "replicas_per_device", "workers", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.replicas_per_device > 1 and self.device not in COUNTED_DEVICES:
+            raise ValueError(
+                f"replicas_per_device is for device auto or cuda; on {self.device!r} all replicas "
+                "share it anyway"
+            )
         if not self.drain_timeout_s > 0:
             raise ValueError(f"drain_timeout_s must be above 0, got {self.drain_timeout_s}")
         for name in ("worker_ports", "replica_metrics_ports"):

@@ -15,6 +15,7 @@ from hotbed.core.ragged import RaggedBatch
 from hotbed.tulip.work import Answer
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.codec import decode_output, decode_ragged, encode_rows
+from hotbed.wire.limits import MAX_TENANT_BYTES
 
 _MAX_UINT32 = 2**32 - 1
 
@@ -40,6 +41,17 @@ def admit(
             "batch.pair_starts must be empty: the model has one token type", "batch.pair_starts"
         )
     return batch, _explicit(decode_output(output_message), info)
+
+
+def tenant_of(name: bytes) -> bytes:
+    """The tenant of an item; empty if it names none.
+
+    Raises:
+        HotbedError: INVALID_INPUT if the name is too long: it is kept while its items wait.
+    """
+    if len(name) > MAX_TENANT_BYTES:
+        raise invalid(f"tenant has {len(name)} bytes, the limit is {MAX_TENANT_BYTES}", "tenant")
+    return name
 
 
 def hand_out(answer: Answer, fingerprint: str, into: pb.Rows) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hotbed.core.errors import ErrorCode, HotbedError
+from hotbed.core.step import is_out_of_memory
 from hotbed.wire.errors import RETRY_AFTER_S
 
 
@@ -75,11 +76,3 @@ def sequence_failed(index: int, num_tokens: int, error: BaseException) -> Hotbed
 def unavailable(why: str) -> HotbedError:
     """Nothing is served at the moment; `why` is ``loading``, ``draining`` and the like."""
     return HotbedError(ErrorCode.UNAVAILABLE, f"the server is {why}", retry_after_s=RETRY_AFTER_S)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the error is Python's or torch's out of memory.
-
-    torch's is known by its class's name, so that torch need not be imported.
-    """
-    return any(c.__name__ in ("MemoryError", "OutOfMemoryError") for c in type(error).__mro__)

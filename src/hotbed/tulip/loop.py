@@ -26,8 +26,9 @@ from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import Engine, EngineDeadError, PendingStep
 from hotbed.tulip import faults
 from hotbed.tulip.device import DeviceThread
-from hotbed.tulip.metrics import Metrics
+from hotbed.tulip.metrics import Metrics, StepTotals
 from hotbed.tulip.scheduler import Scheduler
+from hotbed.tulip.tracing import Tracing
 from hotbed.tulip.work import Answer, Item, Step
 from hotbed.wire.limits import Limits
 
@@ -47,6 +48,7 @@ class StepLoop:
         max_steps_in_flight: steps with the engine at a time.
         min_ahead_tokens: tokens that must wait before a step goes behind a running one.
         step_timeout_s: a step that takes longer counts as the engine's death; 0: no limit.
+        tracing: makes spans of traced items; None: traces are off.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class StepLoop:
         max_steps_in_flight: int = 2,
         min_ahead_tokens: int = 512,
         step_timeout_s: float = 0.0,
+        tracing: Tracing | None = None,
     ) -> None:
         self.info = engine.info
         self.limits = limits
@@ -69,10 +72,13 @@ class StepLoop:
         self.idle.set()
         self._device = device
         self._metrics = metrics
+        self._tracing = tracing
         self._max_steps_in_flight = max_steps_in_flight
         self._min_ahead_tokens = min(min_ahead_tokens, limits.max_step_tokens)
         self._step_timeout_s = step_timeout_s
         self._scheduler = Scheduler(limits, isolates_nan=engine.isolates_nan)
+        self.engine_counters = engine.counters
+        """The engine's own totals by name."""
         metrics.watch_engine(engine.counters)
         metrics.watch_queue(lambda: self._scheduler.num_waiting_tokens)
         self._loop = asyncio.get_running_loop()
@@ -91,6 +97,16 @@ class StepLoop:
         """Items accepted and not answered."""
         return self._scheduler.num_open_items
 
+    @property
+    def num_waiting_tokens(self) -> int:
+        """Tokens of accepted sequences that no step has taken yet."""
+        return self._scheduler.num_waiting_tokens
+
+    @property
+    def step_totals(self) -> StepTotals:
+        """Of the steps since the start."""
+        return self._metrics.totals
+
     def submit(
         self,
         batch: RaggedBatch,
@@ -100,6 +116,7 @@ class StepLoop:
         tag: int = 0,
         timeout_s: float | None = None,
         client: object = None,
+        traceparent: str = "",
     ) -> Item:
         """Accept an item; it starts when the event loop comes round, with what came beside it.
 
@@ -110,13 +127,22 @@ class StepLoop:
             tag: comes back in ``answer.item.tag``.
             timeout_s: time after which nobody wants the answer.
             client: who sent it, hashable; clients take turns.
+            traceparent: W3C trace context of the sender's span; empty: not traced.
 
         Raises:
             HotbedError: the item is refused: too large, queue full, expired, draining or dead.
         """
         now = time.monotonic()
         deadline = math.inf if timeout_s is None else now + timeout_s
-        item = Item(batch, spec, on_answer=on_answer, tag=tag, deadline=deadline, client=client)
+        item = Item(
+            batch,
+            spec,
+            on_answer=on_answer,
+            tag=tag,
+            deadline=deadline,
+            client=client,
+            traceparent=traceparent if self._tracing is not None else "",
+        )
         if self._is_unavailable is not None:
             raise faults.unavailable(self._is_unavailable)
         self._scheduler.submit(item, now)
@@ -204,7 +230,7 @@ class StepLoop:
         except EngineDeadError:
             raise
         except Exception as error:
-            self._end_step(step)
+            self._end_step(step, error)
             self._scheduler.fail(step, error, self._last_end)
             self._metrics.step_failed()
             log.warning(
@@ -220,13 +246,17 @@ class StepLoop:
             self._scheduler.complete(step, result, self._last_end)
             self._metrics.step_done(step, self._last_end - step.started_at)
 
-    def _end_step(self, step: Step) -> None:
+    def _end_step(self, step: Step, error: BaseException | None = None) -> None:
         self._last_end = time.monotonic()
         self._in_flight.remove(step)
+        if self._tracing is not None:
+            self._tracing.step_ended(step, self._last_end, error)
 
     def _deliver(self) -> None:
         for answer in self._scheduler.take_answers():
             self._metrics.answered(answer)
+            if self._tracing is not None:
+                self._tracing.answered(answer, time.monotonic())
             answer.item.on_answer(answer)
         if self._scheduler.num_open_items == 0:
             self.idle.set()

@@ -6,6 +6,7 @@ Label sets are closed: nothing a client sends becomes a label.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from threading import Thread
 from wsgiref.simple_server import WSGIServer
 
@@ -21,6 +22,7 @@ from hotbed.tulip.work import Answer, Step
 _OK = "ok"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _TOKENS = tuple(2**i for i in range(4, 19))
+_SEQUENCES = tuple(2**i for i in range(12))
 
 
 class _EngineCounters(Collector):
@@ -39,6 +41,17 @@ class _EngineCounters(Collector):
         yield family
 
 
+@dataclass(slots=True)
+class StepTotals:
+    """Steps since the start: those that gave a result, what was in them, and those that raised."""
+
+    steps: int = 0
+    sequences: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    failed: int = 0
+
+
 class Metrics:
     """One process's numbers, in a registry of their own.
 
@@ -46,6 +59,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
+        self.totals = StepTotals()
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -54,10 +68,21 @@ class Metrics:
             "Tokens of accepted sequences that no step has taken yet.",
             registry=self.registry,
         )
+        self._unsent_bytes = Gauge(
+            "hotbed_tulip_unsent_bytes",
+            "Rows answered that clients have not read yet; grows while a client does not read.",
+            registry=self.registry,
+        )
         self._step_tokens = Histogram(
             "hotbed_tulip_step_tokens",
             "Tokens in a step.",
             buckets=_TOKENS,
+            registry=self.registry,
+        )
+        self._step_sequences = Histogram(
+            "hotbed_tulip_step_sequences",
+            "Sequences in a step.",
+            buckets=_SEQUENCES,
             registry=self.registry,
         )
         self._step_seconds = Histogram(
@@ -89,17 +114,28 @@ class Metrics:
         """Read the queue's length from here whenever the page is asked for."""
         self._queue_tokens.set_function(num_waiting_tokens)
 
+    def watch_unsent(self, num_bytes: Callable[[], int]) -> None:
+        """Read the bytes that clients have not read from here whenever the page is asked for."""
+        self._unsent_bytes.set_function(num_bytes)
+
     def watch_engine(self, counters: Callable[[], Mapping[str, int]]) -> None:
         """Read the engine's own totals from here whenever the page is asked for."""
         self.registry.register(_EngineCounters(counters))
 
     def step_done(self, step: Step, seconds: float) -> None:
         """A step gave its result `seconds` after it began."""
+        totals = self.totals
+        totals.steps += 1
+        totals.sequences += step.num_sequences
+        totals.tokens += step.num_tokens
+        totals.seconds += seconds
         self._step_tokens.observe(step.num_tokens)
+        self._step_sequences.observe(step.num_sequences)
         self._step_seconds.observe(seconds)
 
     def step_failed(self) -> None:
         """A step raised."""
+        self.totals.failed += 1
         self._failed_steps.inc()
 
     def answered(self, answer: Answer) -> None:

@@ -28,6 +28,7 @@ from hotbed.tulip.metrics import Metrics
 from hotbed.tulip.service import TulipService
 from hotbed.tulip.settings import TulipSettings
 from hotbed.tulip.tls import server_credentials
+from hotbed.tulip.tracing import Tracing
 from hotbed.tulip.work import Answer
 from hotbed.wire import tulip_pb2_grpc as pb_grpc
 from hotbed.wire.limits import server_options
@@ -94,12 +95,15 @@ class _Server:
         self._service = TulipService()
         self._health = Health()
         self._metrics = Metrics()
+        self._metrics.watch_unsent(lambda: self._service.num_unsent_bytes)
+        self._tracing: Tracing | None = None
         self.is_device_busy = False
 
     async def run(
         self, load_engine: EngineLoader, stop: asyncio.Event, on_ready: Callable[[str], None]
     ) -> int:
         self._serve_metrics()
+        self._start_tracing()
         server, address = await self._bind()
         self._stack.push_async_callback(server.stop, _CLOSE_GRACE_S)
         device = DeviceThread(lambda: load_engine(self._settings))
@@ -134,6 +138,18 @@ class _Server:
         self._stack.callback(page.server_close)
         self._stack.callback(page.shutdown)
         log.info("metrics on http://%s:%d/metrics", host, page.server_port)
+
+    def _start_tracing(self) -> None:
+        if not self._settings.traces:
+            return
+        try:
+            self._tracing = tracing = Tracing.start()
+        except ModuleNotFoundError as error:
+            raise _StartError(
+                f"traces need the extra otel (pip install 'hotbed[otel]'): {error}",
+                EXIT_CONFIGURATION,
+            ) from error
+        self._stack.push_async_callback(asyncio.to_thread, tracing.close)
 
     async def _bind(self) -> tuple[grpc.aio.Server, str]:
         """The server, started, and the address it listens on."""
@@ -217,6 +233,7 @@ class _Server:
             max_steps_in_flight=settings.max_steps_in_flight,
             min_ahead_tokens=settings.min_ahead_tokens,
             step_timeout_s=settings.step_timeout_s,
+            tracing=self._tracing,
         )
 
     async def _drain(self, steps: StepLoop) -> None:

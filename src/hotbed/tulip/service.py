@@ -9,7 +9,7 @@ import grpc
 from hotbed import __version__
 from hotbed.core.errors import HotbedError
 from hotbed.tulip import faults
-from hotbed.tulip.door import admit, hand_out
+from hotbed.tulip.door import admit, hand_out, tenant_of
 from hotbed.tulip.loop import StepLoop
 from hotbed.tulip.stream import Context, Stream
 from hotbed.tulip.work import Answer
@@ -29,6 +29,11 @@ class TulipService(pb_grpc.TulipServicer):
         self._streams: set[Stream] = set()
         self.num_calls = 0
         """Calls that came so far."""
+
+    @property
+    def num_unsent_bytes(self) -> int:
+        """Of answers that streams' clients have not read yet. May be asked from any thread."""
+        return sum(stream.num_unsent_bytes for stream in tuple(self._streams))
 
     def attach(self, steps: StepLoop) -> None:
         """From now on items go to this loop."""
@@ -65,8 +70,13 @@ class TulipService(pb_grpc.TulipServicer):
         try:
             if self._steps is None:
                 raise faults.unavailable("loading")
+            metadata = dict(context.invocation_metadata() or ())
             answer = await self._embed(
-                self._steps, request, context.time_remaining(), context.peer()
+                self._steps,
+                request,
+                context.time_remaining(),
+                context.peer(),
+                str(metadata.get("traceparent", "")),
             )
             hand_out(answer, self._steps.info.fingerprint, into=reply.rows)
         except HotbedError as error:
@@ -84,9 +94,35 @@ class TulipService(pb_grpc.TulipServicer):
             await abort(context, faults.unavailable("loading"))
         return encode_info(self._steps.info, self._steps.limits, __version__)
 
+    async def Stats(  # noqa: N802
+        self,
+        request: pb.StatsRequest,
+        context: grpc.aio.ServicerContext[pb.StatsRequest, pb.StatsReply],
+    ) -> pb.StatsReply:
+        """Load and totals."""
+        self.num_calls += 1
+        steps = self._steps
+        if steps is None:
+            await abort(context, faults.unavailable("loading"))
+        totals = steps.step_totals
+        return pb.StatsReply(
+            waiting_tokens=steps.num_waiting_tokens,
+            open_items=steps.num_open_items,
+            steps=totals.steps,
+            step_sequences=totals.sequences,
+            step_tokens=totals.tokens,
+            step_seconds=totals.seconds,
+            failed_steps=totals.failed,
+            engine=steps.engine_counters(),
+        )
+
     @staticmethod
     async def _embed(
-        steps: StepLoop, request: pb.EmbedRequest, timeout_s: float | None, peer: str
+        steps: StepLoop,
+        request: pb.EmbedRequest,
+        timeout_s: float | None,
+        peer: str,
+        traceparent: str,
     ) -> Answer:
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
@@ -96,7 +132,14 @@ class TulipService(pb_grpc.TulipServicer):
 
         try:
             batch, spec = admit(request.batch, request.output, steps.info)
-            item = steps.submit(batch, spec, on_answer=on_answer, timeout_s=timeout_s, client=peer)
+            item = steps.submit(
+                batch,
+                spec,
+                on_answer=on_answer,
+                timeout_s=timeout_s,
+                client=tenant_of(request.tenant) or peer,
+                traceparent=traceparent,
+            )
         except HotbedError as error:
             steps.count_refusal(error)
             raise

@@ -93,7 +93,7 @@ class TulipSettings:
     """Ask clients to connect anew after so long, so that they find new replicas behind a name; what
     runs then has 30 s to end. 0: never. Needed where balancers count connections."""
     tls_cert: Path | None = None
-    """The server's certificate chain (PEM); unset: no TLS. Ivy does not speak TLS to replicas."""
+    """The server's certificate chain (PEM); unset: no TLS. Ivy needs --replica-tls-ca then."""
     tls_key: Path | None = None
     """The certificate's private key (PEM)."""
     tls_client_ca: Path | None = None
@@ -104,6 +104,8 @@ class TulipSettings:
     """Port of the Prometheus page; unset: none is served."""
     metrics_host: str = "127.0.0.1"
     """Address of the Prometheus page; 0.0.0.0 for all."""
+    traces: bool = False
+    """Send OpenTelemetry spans of traced items, as OTEL_EXPORTER_OTLP_ENDPOINT and its like say."""
     log_level: str = "info"
     """debug, info, warning or error."""
 

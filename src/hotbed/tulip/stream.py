@@ -15,7 +15,7 @@ from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from hotbed.core.errors import HotbedError, invalid
 from hotbed.tulip import faults
-from hotbed.tulip.door import admit, hand_out
+from hotbed.tulip.door import admit, hand_out, tenant_of
 from hotbed.tulip.loop import StepLoop
 from hotbed.tulip.work import Answer, Item
 from hotbed.wire import tulip_pb2 as pb
@@ -46,6 +46,7 @@ class Stream:
         self._in_flight: dict[int, Item] = {}
         self._outbox: list[tuple[int, Answer | HotbedError]] = []
         self._unsent_bytes = 0
+        self._being_sent_bytes = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -53,6 +54,11 @@ class Stream:
         self._is_ending = False
         self._violation: HotbedError | None = None
         self._failure: BaseException | None = None
+
+    @property
+    def num_unsent_bytes(self) -> int:
+        """Of answers that wait for the client to read."""
+        return self._unsent_bytes + self._being_sent_bytes
 
     async def run(self) -> None:
         """Serve the stream until the client closes it, is gone, or `end` was called."""
@@ -114,7 +120,8 @@ class Stream:
                 on_answer=self._on_answer,
                 tag=message.id,
                 timeout_s=message.timeout_ms / 1000 or None,
-                client=self,
+                client=tenant_of(message.tenant) or self,
+                traceparent=message.traceparent,
             )
         except HotbedError as error:
             self._steps.count_refusal(error)
@@ -139,8 +146,9 @@ class Stream:
                 return
             while self._outbox:
                 outbox, self._outbox = self._outbox, []
-                self._unsent_bytes = 0
+                self._being_sent_bytes, self._unsent_bytes = self._unsent_bytes, 0
                 await self._send(outbox)
+                self._being_sent_bytes = 0
                 if self._unsent_bytes <= MAX_UNSENT_BYTES:
                     self._room.set()
             if self._is_ending and not self._in_flight:

@@ -232,6 +232,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="share of steps with each fault, e.g. error=0.01,oom=0.01,stall=0.01,hang=0.001",
     )  # fmt: skip
     parser.add_argument("--step-timeout-s", type=float, default=TulipSettings.step_timeout_s)
+    parser.add_argument("--keepalive-time-s", type=float, default=TulipSettings.keepalive_time_s)
     parser.add_argument("--max-queue-tokens", type=int, default=TulipSettings.max_queue_tokens)
     parser.add_argument("--metrics-port", type=int)
     options = parser.parse_args(argv)
@@ -252,6 +253,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         model=info.name,
         listen=options.listen,
         step_timeout_s=options.step_timeout_s,
+        keepalive_time_s=options.keepalive_time_s,
         max_queue_tokens=options.max_queue_tokens,
         max_item_tokens=min(TulipSettings.max_item_tokens, options.max_queue_tokens),
         metrics_port=options.metrics_port,

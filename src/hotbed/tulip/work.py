@@ -32,6 +32,7 @@ class Item:
         tag: the sender's name for the item.
         deadline: time on the caller's clock after which nobody wants the rows.
         client: who sent it, hashable; clients take turns.
+        traceparent: W3C trace context of the sender's span; empty: not traced.
     """
 
     __slots__ = (
@@ -52,6 +53,7 @@ class Item:
         "rows",
         "spec",
         "tag",
+        "traceparent",
     )
 
     def __init__(
@@ -63,8 +65,10 @@ class Item:
         tag: int = 0,
         deadline: float = math.inf,
         client: object = None,
+        traceparent: str = "",
     ) -> None:
         self.client = client
+        self.traceparent = traceparent
         self.batch = batch
         self.spec = spec
         self.on_answer = on_answer

@@ -29,6 +29,7 @@ from hotbed.wire import tulip_pb2_grpc as pb_grpc
 from hotbed.wire.codec import decode_info, decode_rows, encode_output, encode_ragged
 from hotbed.wire.errors import error_from_rpc
 from hotbed.wire.limits import Limits, channel_options
+from hotbed.wire.tls import ClientTls, open_channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +56,14 @@ class TulipClient:
 
     Args:
         address: ``host:port`` or ``unix:/path``.
-        credentials: of TLS (`grpc.ssl_channel_credentials`); None: no TLS.
+        tls: None: no TLS.
+
+    Raises:
+        OSError: a file of `tls` cannot be read.
     """
 
-    def __init__(self, address: str, *, credentials: grpc.ChannelCredentials | None = None) -> None:
-        options = channel_options()
-        if credentials is None:
-            self._channel = grpc.aio.insecure_channel(address, options=options)
-        else:
-            self._channel = grpc.aio.secure_channel(address, credentials, options=options)
+    def __init__(self, address: str, *, tls: ClientTls | None = None) -> None:
+        self._channel = open_channel(address, channel_options(), tls)
         self._stub = pb_grpc.TulipStub(self._channel)  # type: ignore[no-untyped-call]
 
     async def embed(
@@ -72,6 +72,7 @@ class TulipClient:
         output: OutputSpec | None = None,
         *,
         timeout_s: float | None = None,
+        tenant: bytes = b"",
     ) -> Embedding:
         """Embed token ids.
 
@@ -79,11 +80,12 @@ class TulipClient:
             sequences: S sequences of ids of the served model.
             output: recipe of the rows; None: the model's own float32.
             timeout_s: deadline of the call, honoured in the server's queue too.
+            tenant: with whom the call takes turns; empty: with all of this address.
 
         Raises:
             HotbedError: whatever went wrong, here, on the way or there.
         """
-        request = pb.EmbedRequest()
+        request = pb.EmbedRequest(tenant=tenant)
         encode_ragged(_ragged(sequences), into=request.batch)
         encode_output(output or OutputSpec(), into=request.output)
         try:

@@ -13,6 +13,9 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 SOFT_MESSAGE_BYTES = 4 * 1024 * 1024
 """A stream's writer starts a new message past this size; only a single larger item exceeds it."""
 
+MAX_TENANT_BYTES = 64
+"""Longest name of a tenant."""
+
 KEEPALIVE_TIME_S = 20.0
 KEEPALIVE_TIMEOUT_S = 10.0
 """A peer that is silent for the first is pinged, and gone if it does not answer in the second."""
@@ -62,9 +65,12 @@ def server_options(
     return [
         *_message_options(),
         *_keepalive_options(keepalive_time_s, keepalive_timeout_s),
-        # A client may ping as often as `channel_options` says, calls in flight or not; without
-        # this the server answers ENHANCE_YOUR_CALM and drops the connection.
-        ("grpc.http2.min_ping_interval_without_data_ms", round(KEEPALIVE_TIME_S * 1000) // 2),
+        # A client may ping twice as often as the server does or `channel_options` says, calls in
+        # flight or not; without this the server answers ENHANCE_YOUR_CALM and drops it.
+        (
+            "grpc.http2.min_ping_interval_without_data_ms",
+            round(min(keepalive_time_s, KEEPALIVE_TIME_S) * 1000) // 2,
+        ),
         # gRPC shares a port between processes by default: a second replica started on the same
         # address by mistake would take half of the requests instead of failing.
         ("grpc.so_reuseport", 0),
@@ -72,11 +78,21 @@ def server_options(
     ]
 
 
-def channel_options() -> list[tuple[str, int]]:
-    """Options for a client's channel: the same limits, keep-alive pings, no proxy."""
+def channel_options(
+    *,
+    keepalive_time_s: float = KEEPALIVE_TIME_S,
+    keepalive_timeout_s: float = KEEPALIVE_TIMEOUT_S,
+) -> list[tuple[str, int]]:
+    """Options for a client's channel: the same limits, keep-alive pings, no proxy.
+
+    Args:
+        keepalive_time_s: a connection that is silent for so long is pinged; a server drops clients
+            that do so more than twice as often as it does itself.
+        keepalive_timeout_s: it counts as gone if the answer takes longer than this.
+    """
     return [
         *_message_options(),
-        *_keepalive_options(KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S),
+        *_keepalive_options(keepalive_time_s, keepalive_timeout_s),
         # Replicas are neighbours: an http_proxy meant for the outside must not catch them.
         ("grpc.enable_http_proxy", 0),
     ]

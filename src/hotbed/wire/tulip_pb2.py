@@ -24,17 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hotbed/wire/tulip.proto\x12\x0fhotbed.tulip.v1\"k\n\x06Ragged\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x0f\n\x07lengths\x18\x02 \x01(\x0c\x12\x13\n\x0bspan_counts\x18\x03 \x01(\x0c\x12\x13\n\x0bspan_bounds\x18\x04 \x01(\x0c\x12\x13\n\x0bpair_starts\x18\x05 \x01(\x0c\"\x86\x01\n\x06Output\x12\x12\n\ndimensions\x18\x01 \x01(\r\x12%\n\x05\x64type\x18\x02 \x01(\x0e\x32\x16.hotbed.tulip.v1.Dtype\x12-\n\tnormalize\x18\x03 \x01(\x0e\x32\x1a.hotbed.tulip.v1.Normalize\x12\x12\n\nraw_scores\x18\x04 \x01(\x08\"@\n\x07Timings\x12\x10\n\x08queue_us\x18\x01 \x01(\r\x12\x11\n\tdevice_us\x18\x02 \x01(\r\x12\x10\n\x08total_us\x18\x03 \x01(\r\"\x99\x01\n\x04Rows\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\r\n\x05width\x18\x03 \x01(\r\x12%\n\x05\x64type\x18\x04 \x01(\x0e\x32\x16.hotbed.tulip.v1.Dtype\x12)\n\x07timings\x18\x05 \x01(\x0b\x32\x18.hotbed.tulip.v1.Timings\x12\x13\n\x0b\x66ingerprint\x18\x06 \x01(\t\"M\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05param\x18\x03 \x01(\t\x12\x16\n\x0eretry_after_ms\x18\x04 \x01(\r\"w\n\x04Item\x12\n\n\x02id\x18\x01 \x01(\x04\x12&\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x17.hotbed.tulip.v1.Ragged\x12\'\n\x06output\x18\x03 \x01(\x0b\x32\x17.hotbed.tulip.v1.Output\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\"E\n\rStreamRequest\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.hotbed.tulip.v1.Item\x12\x0e\n\x06\x63\x61ncel\x18\x02 \x03(\x04\"r\n\nItemResult\x12\n\n\x02id\x18\x01 \x01(\x04\x12%\n\x04rows\x18\x02 \x01(\x0b\x32\x15.hotbed.tulip.v1.RowsH\x00\x12\'\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x16.hotbed.tulip.v1.ErrorH\x00\x42\x08\n\x06result\";\n\x0bStreamReply\x12,\n\x07results\x18\x01 \x03(\x0b\x32\x1b.hotbed.tulip.v1.ItemResult\"_\n\x0c\x45mbedRequest\x12&\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x17.hotbed.tulip.v1.Ragged\x12\'\n\x06output\x18\x02 \x01(\x0b\x32\x17.hotbed.tulip.v1.Output\"1\n\nEmbedReply\x12#\n\x04rows\x18\x01 \x01(\x0b\x32\x15.hotbed.tulip.v1.Rows\"\r\n\x0bInfoRequest\"\xc5\x02\n\tInfoReply\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x14\n\x0c\x61rchitecture\x18\x03 \x01(\t\x12\x12\n\ndimensions\x18\x04 \x01(\r\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\x12\n\nvocab_size\x18\x06 \x01(\r\x12\x0f\n\x07pooling\x18\x07 \x01(\t\x12\x11\n\tnormalize\x18\x08 \x01(\x08\x12\r\n\x05\x64type\x18\t \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\n \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x0b \x01(\t\x12\'\n\x06limits\x18\x0c \x01(\x0b\x32\x17.hotbed.tulip.v1.Limits\x12\x0f\n\x07version\x18\r \x01(\t\x12\x0e\n\x06labels\x18\x0e \x03(\t\x12\x12\n\nactivation\x18\x0f \x01(\t\x12\x13\n\x0btoken_types\x18\x10 \x01(\r\"\xa6\x01\n\x06Limits\x12\x17\n\x0fmax_step_tokens\x18\x01 \x01(\r\x12\x1a\n\x12max_step_sequences\x18\x02 \x01(\r\x12\x18\n\x10max_queue_tokens\x18\x03 \x01(\r\x12\x1a\n\x12max_item_sequences\x18\x04 \x01(\r\x12\x17\n\x0fmax_item_tokens\x18\x05 \x01(\r\x12\x18\n\x10max_stream_items\x18\x06 \x01(\r*D\n\x05\x44type\x12\x0b\n\x07\x46LOAT32\x10\x00\x12\x0b\n\x07\x46LOAT16\x10\x01\x12\x08\n\x04INT8\x10\x02\x12\n\n\x06\x42INARY\x10\x03\x12\x0b\n\x07UBINARY\x10\x04*/\n\tNormalize\x12\x11\n\rMODEL_DEFAULT\x10\x00\x12\x07\n\x03YES\x10\x01\x12\x06\n\x02NO\x10\x02\x32\xda\x01\n\x05Tulip\x12J\n\x06Stream\x12\x1e.hotbed.tulip.v1.StreamRequest\x1a\x1c.hotbed.tulip.v1.StreamReply(\x01\x30\x01\x12\x43\n\x05\x45mbed\x12\x1d.hotbed.tulip.v1.EmbedRequest\x1a\x1b.hotbed.tulip.v1.EmbedReply\x12@\n\x04Info\x12\x1c.hotbed.tulip.v1.InfoRequest\x1a\x1a.hotbed.tulip.v1.InfoReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hotbed/wire/tulip.proto\x12\x0fhotbed.tulip.v1\"k\n\x06Ragged\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x0f\n\x07lengths\x18\x02 \x01(\x0c\x12\x13\n\x0bspan_counts\x18\x03 \x01(\x0c\x12\x13\n\x0bspan_bounds\x18\x04 \x01(\x0c\x12\x13\n\x0bpair_starts\x18\x05 \x01(\x0c\"\x86\x01\n\x06Output\x12\x12\n\ndimensions\x18\x01 \x01(\r\x12%\n\x05\x64type\x18\x02 \x01(\x0e\x32\x16.hotbed.tulip.v1.Dtype\x12-\n\tnormalize\x18\x03 \x01(\x0e\x32\x1a.hotbed.tulip.v1.Normalize\x12\x12\n\nraw_scores\x18\x04 \x01(\x08\"@\n\x07Timings\x12\x10\n\x08queue_us\x18\x01 \x01(\r\x12\x11\n\tdevice_us\x18\x02 \x01(\r\x12\x10\n\x08total_us\x18\x03 \x01(\r\"\x99\x01\n\x04Rows\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\r\n\x05width\x18\x03 \x01(\r\x12%\n\x05\x64type\x18\x04 \x01(\x0e\x32\x16.hotbed.tulip.v1.Dtype\x12)\n\x07timings\x18\x05 \x01(\x0b\x32\x18.hotbed.tulip.v1.Timings\x12\x13\n\x0b\x66ingerprint\x18\x06 \x01(\t\"M\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05param\x18\x03 \x01(\t\x12\x16\n\x0eretry_after_ms\x18\x04 \x01(\r\"\x9c\x01\n\x04Item\x12\n\n\x02id\x18\x01 \x01(\x04\x12&\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x17.hotbed.tulip.v1.Ragged\x12\'\n\x06output\x18\x03 \x01(\x0b\x32\x17.hotbed.tulip.v1.Output\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\x12\x0e\n\x06tenant\x18\x05 \x01(\x0c\x12\x13\n\x0btraceparent\x18\x06 \x01(\t\"E\n\rStreamRequest\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.hotbed.tulip.v1.Item\x12\x0e\n\x06\x63\x61ncel\x18\x02 \x03(\x04\"r\n\nItemResult\x12\n\n\x02id\x18\x01 \x01(\x04\x12%\n\x04rows\x18\x02 \x01(\x0b\x32\x15.hotbed.tulip.v1.RowsH\x00\x12\'\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x16.hotbed.tulip.v1.ErrorH\x00\x42\x08\n\x06result\";\n\x0bStreamReply\x12,\n\x07results\x18\x01 \x03(\x0b\x32\x1b.hotbed.tulip.v1.ItemResult\"o\n\x0c\x45mbedRequest\x12&\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x17.hotbed.tulip.v1.Ragged\x12\'\n\x06output\x18\x02 \x01(\x0b\x32\x17.hotbed.tulip.v1.Output\x12\x0e\n\x06tenant\x18\x03 \x01(\x0c\"1\n\nEmbedReply\x12#\n\x04rows\x18\x01 \x01(\x0b\x32\x15.hotbed.tulip.v1.Rows\"\r\n\x0bInfoRequest\"\xc5\x02\n\tInfoReply\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x14\n\x0c\x61rchitecture\x18\x03 \x01(\t\x12\x12\n\ndimensions\x18\x04 \x01(\r\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\x12\n\nvocab_size\x18\x06 \x01(\r\x12\x0f\n\x07pooling\x18\x07 \x01(\t\x12\x11\n\tnormalize\x18\x08 \x01(\x08\x12\r\n\x05\x64type\x18\t \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\n \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x0b \x01(\t\x12\'\n\x06limits\x18\x0c \x01(\x0b\x32\x17.hotbed.tulip.v1.Limits\x12\x0f\n\x07version\x18\r \x01(\t\x12\x0e\n\x06labels\x18\x0e \x03(\t\x12\x12\n\nactivation\x18\x0f \x01(\t\x12\x13\n\x0btoken_types\x18\x10 \x01(\r\"\x0e\n\x0cStatsRequest\"\x88\x02\n\nStatsReply\x12\x16\n\x0ewaiting_tokens\x18\x01 \x01(\x04\x12\x12\n\nopen_items\x18\x02 \x01(\x04\x12\r\n\x05steps\x18\x03 \x01(\x04\x12\x16\n\x0estep_sequences\x18\x04 \x01(\x04\x12\x13\n\x0bstep_tokens\x18\x05 \x01(\x04\x12\x14\n\x0cstep_seconds\x18\x06 \x01(\x01\x12\x14\n\x0c\x66\x61iled_steps\x18\x07 \x01(\x04\x12\x37\n\x06\x65ngine\x18\x08 \x03(\x0b\x32\'.hotbed.tulip.v1.StatsReply.EngineEntry\x1a-\n\x0b\x45ngineEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xa6\x01\n\x06Limits\x12\x17\n\x0fmax_step_tokens\x18\x01 \x01(\r\x12\x1a\n\x12max_step_sequences\x18\x02 \x01(\r\x12\x18\n\x10max_queue_tokens\x18\x03 \x01(\r\x12\x1a\n\x12max_item_sequences\x18\x04 \x01(\r\x12\x17\n\x0fmax_item_tokens\x18\x05 \x01(\r\x12\x18\n\x10max_stream_items\x18\x06 \x01(\r*D\n\x05\x44type\x12\x0b\n\x07\x46LOAT32\x10\x00\x12\x0b\n\x07\x46LOAT16\x10\x01\x12\x08\n\x04INT8\x10\x02\x12\n\n\x06\x42INARY\x10\x03\x12\x0b\n\x07UBINARY\x10\x04*/\n\tNormalize\x12\x11\n\rMODEL_DEFAULT\x10\x00\x12\x07\n\x03YES\x10\x01\x12\x06\n\x02NO\x10\x02\x32\x9f\x02\n\x05Tulip\x12J\n\x06Stream\x12\x1e.hotbed.tulip.v1.StreamRequest\x1a\x1c.hotbed.tulip.v1.StreamReply(\x01\x30\x01\x12\x43\n\x05\x45mbed\x12\x1d.hotbed.tulip.v1.EmbedRequest\x1a\x1b.hotbed.tulip.v1.EmbedReply\x12@\n\x04Info\x12\x1c.hotbed.tulip.v1.InfoRequest\x1a\x1a.hotbed.tulip.v1.InfoReply\x12\x43\n\x05Stats\x12\x1d.hotbed.tulip.v1.StatsRequest\x1a\x1b.hotbed.tulip.v1.StatsReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hotbed.wire.tulip_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DTYPE']._serialized_start=1620
-  _globals['_DTYPE']._serialized_end=1688
-  _globals['_NORMALIZE']._serialized_start=1690
-  _globals['_NORMALIZE']._serialized_end=1737
+  _globals['_STATSREPLY_ENGINEENTRY']._loaded_options = None
+  _globals['_STATSREPLY_ENGINEENTRY']._serialized_options = b'8\001'
+  _globals['_DTYPE']._serialized_start=1957
+  _globals['_DTYPE']._serialized_end=2025
+  _globals['_NORMALIZE']._serialized_start=2027
+  _globals['_NORMALIZE']._serialized_end=2074
   _globals['_RAGGED']._serialized_start=44
   _globals['_RAGGED']._serialized_end=151
   _globals['_OUTPUT']._serialized_start=154
@@ -45,24 +47,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ROWS']._serialized_end=510
   _globals['_ERROR']._serialized_start=512
   _globals['_ERROR']._serialized_end=589
-  _globals['_ITEM']._serialized_start=591
-  _globals['_ITEM']._serialized_end=710
-  _globals['_STREAMREQUEST']._serialized_start=712
-  _globals['_STREAMREQUEST']._serialized_end=781
-  _globals['_ITEMRESULT']._serialized_start=783
-  _globals['_ITEMRESULT']._serialized_end=897
-  _globals['_STREAMREPLY']._serialized_start=899
-  _globals['_STREAMREPLY']._serialized_end=958
-  _globals['_EMBEDREQUEST']._serialized_start=960
-  _globals['_EMBEDREQUEST']._serialized_end=1055
-  _globals['_EMBEDREPLY']._serialized_start=1057
-  _globals['_EMBEDREPLY']._serialized_end=1106
-  _globals['_INFOREQUEST']._serialized_start=1108
-  _globals['_INFOREQUEST']._serialized_end=1121
-  _globals['_INFOREPLY']._serialized_start=1124
-  _globals['_INFOREPLY']._serialized_end=1449
-  _globals['_LIMITS']._serialized_start=1452
-  _globals['_LIMITS']._serialized_end=1618
-  _globals['_TULIP']._serialized_start=1740
-  _globals['_TULIP']._serialized_end=1958
+  _globals['_ITEM']._serialized_start=592
+  _globals['_ITEM']._serialized_end=748
+  _globals['_STREAMREQUEST']._serialized_start=750
+  _globals['_STREAMREQUEST']._serialized_end=819
+  _globals['_ITEMRESULT']._serialized_start=821
+  _globals['_ITEMRESULT']._serialized_end=935
+  _globals['_STREAMREPLY']._serialized_start=937
+  _globals['_STREAMREPLY']._serialized_end=996
+  _globals['_EMBEDREQUEST']._serialized_start=998
+  _globals['_EMBEDREQUEST']._serialized_end=1109
+  _globals['_EMBEDREPLY']._serialized_start=1111
+  _globals['_EMBEDREPLY']._serialized_end=1160
+  _globals['_INFOREQUEST']._serialized_start=1162
+  _globals['_INFOREQUEST']._serialized_end=1175
+  _globals['_INFOREPLY']._serialized_start=1178
+  _globals['_INFOREPLY']._serialized_end=1503
+  _globals['_STATSREQUEST']._serialized_start=1505
+  _globals['_STATSREQUEST']._serialized_end=1519
+  _globals['_STATSREPLY']._serialized_start=1522
+  _globals['_STATSREPLY']._serialized_end=1786
+  _globals['_STATSREPLY_ENGINEENTRY']._serialized_start=1741
+  _globals['_STATSREPLY_ENGINEENTRY']._serialized_end=1786
+  _globals['_LIMITS']._serialized_start=1789
+  _globals['_LIMITS']._serialized_end=1955
+  _globals['_TULIP']._serialized_start=2077
+  _globals['_TULIP']._serialized_end=2364
 # @@protoc_insertion_point(module_scope)

@@ -94,16 +94,20 @@ class Error(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., param: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
 
 class Item(_message.Message):
-    __slots__ = ("id", "batch", "output", "timeout_ms")
+    __slots__ = ("id", "batch", "output", "timeout_ms", "tenant", "traceparent")
     ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     id: int
     batch: Ragged
     output: Output
     timeout_ms: int
-    def __init__(self, id: _Optional[int] = ..., batch: _Optional[_Union[Ragged, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    tenant: bytes
+    traceparent: str
+    def __init__(self, id: _Optional[int] = ..., batch: _Optional[_Union[Ragged, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., timeout_ms: _Optional[int] = ..., tenant: _Optional[bytes] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class StreamRequest(_message.Message):
     __slots__ = ("items", "cancel")
@@ -130,12 +134,14 @@ class StreamReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[ItemResult, _Mapping]]] = ...) -> None: ...
 
 class EmbedRequest(_message.Message):
-    __slots__ = ("batch", "output")
+    __slots__ = ("batch", "output", "tenant")
     BATCH_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     batch: Ragged
     output: Output
-    def __init__(self, batch: _Optional[_Union[Ragged, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ...) -> None: ...
+    tenant: bytes
+    def __init__(self, batch: _Optional[_Union[Ragged, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., tenant: _Optional[bytes] = ...) -> None: ...
 
 class EmbedReply(_message.Message):
     __slots__ = ("rows",)
@@ -182,6 +188,37 @@ class InfoReply(_message.Message):
     activation: str
     token_types: int
     def __init__(self, model: _Optional[str] = ..., task: _Optional[str] = ..., architecture: _Optional[str] = ..., dimensions: _Optional[int] = ..., max_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., pooling: _Optional[str] = ..., normalize: _Optional[bool] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., fingerprint: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., version: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., activation: _Optional[str] = ..., token_types: _Optional[int] = ...) -> None: ...
+
+class StatsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatsReply(_message.Message):
+    __slots__ = ("waiting_tokens", "open_items", "steps", "step_sequences", "step_tokens", "step_seconds", "failed_steps", "engine")
+    class EngineEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    WAITING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    STEP_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    STEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    waiting_tokens: int
+    open_items: int
+    steps: int
+    step_sequences: int
+    step_tokens: int
+    step_seconds: float
+    failed_steps: int
+    engine: _containers.ScalarMap[str, int]
+    def __init__(self, waiting_tokens: _Optional[int] = ..., open_items: _Optional[int] = ..., steps: _Optional[int] = ..., step_sequences: _Optional[int] = ..., step_tokens: _Optional[int] = ..., step_seconds: _Optional[float] = ..., failed_steps: _Optional[int] = ..., engine: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_step_tokens", "max_step_sequences", "max_queue_tokens", "max_item_sequences", "max_item_tokens", "max_stream_items")

@@ -49,6 +49,11 @@ class TulipStub:
                 request_serializer=hotbed_dot_wire_dot_tulip__pb2.InfoRequest.SerializeToString,
                 response_deserializer=hotbed_dot_wire_dot_tulip__pb2.InfoReply.FromString,
                 _registered_method=True)
+        self.Stats = channel.unary_unary(
+                '/hotbed.tulip.v1.Tulip/Stats',
+                request_serializer=hotbed_dot_wire_dot_tulip__pb2.StatsRequest.SerializeToString,
+                response_deserializer=hotbed_dot_wire_dot_tulip__pb2.StatsReply.FromString,
+                _registered_method=True)
 
 
 class TulipServicer:
@@ -76,6 +81,13 @@ class TulipServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Stats(self, request, context):
+        """Load and totals, for people who look. Answers once the model is loaded.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TulipServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -93,6 +105,11 @@ def add_TulipServicer_to_server(servicer, server):
                     servicer.Info,
                     request_deserializer=hotbed_dot_wire_dot_tulip__pb2.InfoRequest.FromString,
                     response_serializer=hotbed_dot_wire_dot_tulip__pb2.InfoReply.SerializeToString,
+            ),
+            'Stats': grpc.unary_unary_rpc_method_handler(
+                    servicer.Stats,
+                    request_deserializer=hotbed_dot_wire_dot_tulip__pb2.StatsRequest.FromString,
+                    response_serializer=hotbed_dot_wire_dot_tulip__pb2.StatsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -176,6 +193,33 @@ class Tulip:
             '/hotbed.tulip.v1.Tulip/Info',
             hotbed_dot_wire_dot_tulip__pb2.InfoRequest.SerializeToString,
             hotbed_dot_wire_dot_tulip__pb2.InfoReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Stats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hotbed.tulip.v1.Tulip/Stats',
+            hotbed_dot_wire_dot_tulip__pb2.StatsRequest.SerializeToString,
+            hotbed_dot_wire_dot_tulip__pb2.StatsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -52,13 +52,20 @@ def test_every_option_arrives():
         "truncation_side": "left", "normalize": False,
     }  # fmt: skip
     others = {"task", "embedding_type", "normalized", "late_chunking"}  # Jina
-    others |= {"truncate_prompt_tokens", "add_special_tokens"}  # vLLM
+    others |= {"truncate_prompt_tokens", "add_special_tokens", "use_activation"}  # vLLM
+    others |= {"priority", "request_id", "cache_salt"}
     assert set(body) | others == set(FIELDS)
     request, encoding = decode(body)
     assert encoding == "base64"
     assert request.spec == OutputSpec(dimensions=8, normalize=False)
     assert (request.input_type, request.prompt_name) == ("query", "p")
     assert (request.truncate, request.truncation_side) == (True, "left")
+
+
+@pytest.mark.parametrize("name", ["normalize", "normalized", "use_activation"])
+@pytest.mark.parametrize("value", [True, False])
+def test_every_dialects_word_for_normalising(name: str, value: bool):
+    assert decode({"input": "a", name: value})[0].spec.normalize is value
 
 
 def test_the_last_of_two_equal_keys_counts():

@@ -68,6 +68,12 @@ async def test_documents_come_best_first_with_usage(pairs: PairTokenizer, tmp_pa
             assert [np.float32(r["relevance_score"]) for r in found["results"]] == sorted(
                 scores, reverse=True
             )
+            # As Jina's and vLLM's servers do; Cohere's version 2 has no such field.
+            with_text = [r["document"] == {"text": DOCUMENTS[r["index"]]} for r in found["results"]
+                         if "document" in r]  # fmt: skip
+            assert with_text == ([] if "v2" in path else [True] * len(DOCUMENTS))
+            body["return_documents"] = False
+            found = (await client.post(path, json=body)).json()
             assert all("document" not in r for r in found["results"])
             assert found["usage"] == {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
             assert found["model"] == MODEL
@@ -107,9 +113,45 @@ async def test_objects_with_a_text_are_documents_and_come_back_when_asked_for(
     assert [r["document"] for r in results] == [documents[r["index"]] for r in results]
 
 
+async def test_fields_of_objects_are_read_in_the_order_asked_for(
+    pairs: PairTokenizer, tmp_path: Path
+) -> None:
+    """Cohere's version 1: structured documents."""
+    documents = [
+        {"title": "the cat", "text": "a fast dog", "year": 1999},
+        {"text": "the house"},
+        "a dog",
+    ]
+    read = ["a fast dog\nthe cat", "the house", "a dog"]
+    scores, _ = expected_scores(pairs, QUERY, read)
+    async with reranking(pairs, tmp_path) as client:
+        body = {"query": QUERY, "documents": documents, "rank_fields": ["text", "title"]}
+        results = (await client.post("/v1/rerank", json=body)).json()["results"]
+    assert [r["index"] for r in results] == np.argsort(-scores, kind="stable").tolist()
+    assert [r["document"]["text"] for r in results] == [read[r["index"]] for r in results]
+
+
+async def test_the_request_id_ends_the_answers_id(pairs: PairTokenizer, tmp_path: Path) -> None:
+    async with reranking(pairs, tmp_path) as client:
+        body = {"query": QUERY, "documents": ["a"], "request_id": "mine"}
+        assert (await client.post("/rerank", json=body)).json()["id"] == "rerank-mine"
+
+
 @pytest.mark.parametrize(
     ("changes", "says", "param"),
     [
+        ({"documents": [{"title": "a"}]}, "has no field text", "documents[0]"),
+        ({"documents": [{"text": 3}]}, "must be a string", "documents[0].text"),
+        (
+            {"documents": [{"a": "x"}], "rank_fields": ["b", "c"]},
+            "has no field b, c",
+            "documents[0]",
+        ),
+        ({"documents": [{"a": "x"}], "rank_fields": []}, "at least 1", "rank_fields"),
+        ({"rank_fields": ["a"]}, "these are texts", "rank_fields"),
+        ({"max_tokens_per_query": 5}, "max_tokens_per_query must be", "max_tokens_per_query"),
+        ({"max_tokens_per_doc": -1}, "at least 0", "max_tokens_per_doc"),
+        ({"request_id": ""}, "1 to 256", "request_id"),
         ({"query": " "}, "query holds no text", "query"),
         ({"query": "a " * 200}, "query has 200 tokens", "query"),
         ({"query": None}, "query must be a string", "query"),

@@ -222,7 +222,7 @@ BAD = [
     ("/rerank", {**PAIR, "top_n": 1.5}, 400, "top_n"),
     ("/rerank", {**PAIR, "return_documents": 1}, 400, "return_documents"),
     ("/rerank", {**PAIR, "return_documents": True, "return_text": True}, 400, "return_text"),
-    ("/rerank", {**PAIR, "max_tokens_per_doc": 0}, 400, "max_tokens_per_doc"),
+    ("/rerank", {**PAIR, "max_tokens_per_doc": -1}, 400, "max_tokens_per_doc"),
     ("/rerank", {**PAIR, "truncate_prompt_tokens": 0}, 400, "truncate_prompt_tokens"),
     ("/rerank", {**PAIR, "truncate_prompt_tokens": 10**6}, 400, "truncate_prompt_tokens"),
     ("/rerank", {**PAIR, "truncate": True, "truncate_prompt_tokens": 9}, 400,
@@ -256,6 +256,11 @@ async def test_a_wrong_request_is_told_what_is_wrong(client, path, body, status,
     answer = await client.post(path, json=body)
     assert answer.status_code == status, answer.text
     assert answer.json()["error"]["param"] == param
+
+
+async def test_info_tells_tei_clients_what_the_model_does(client):
+    model_type = (await client.get("/info")).json()["model_type"]
+    assert model_type == {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}}
 
 
 async def test_predict_with_the_hubs_parameters(client):
@@ -332,14 +337,47 @@ async def test_langchains_cohere_rerank(url, pairs):
 
 @pytest.mark.parametrize(
     ("model", "path"),
-    [("cohere/tiny", "/v1/rerank"), ("jina_ai/tiny", "/v1/rerank"), ("hosted_vllm/tiny", "")],
-)  # fmt: skip
+    [
+        ("cohere/tiny", "/v1/rerank"),
+        ("cohere/tiny", "/v2/rerank"),
+        ("jina_ai/tiny", "/v1/rerank"),
+        ("hosted_vllm/tiny", ""),
+        ("huggingface/tiny", ""),  # TEI
+    ],
+)
 async def test_litellms_rerank(litellm, url, pairs, model, path):
     answer = await in_thread(
         litellm.rerank, model=model, query=QUERY, documents=DOCUMENTS, top_n=4, api_base=url + path,
         api_key="none",
     )  # fmt: skip
     assert [r["index"] for r in answer.results] == ranking(scores_of(pairs, QUERY, DOCUMENTS))
+
+
+async def test_llama_indexs_cohere_rerank(url, pairs):
+    schema = load("llama_index.core.schema")
+    module = load("llama_index.postprocessor.cohere_rerank")
+    ranker = module.CohereRerank(model="tiny", api_key="none", base_url=url, top_n=3)
+    found = await in_thread(ranker.postprocess_nodes, nodes_of(schema), query_str=QUERY)
+    check_nodes(found, pairs, 3)
+
+
+async def test_llama_indexs_jina_rerank(url, pairs):
+    schema = load("llama_index.core.schema")
+    module = load("llama_index.postprocessor.jinaai_rerank")
+    ranker = module.JinaRerank(model="tiny", api_key="none", base_url=f"{url}/v1", top_n=3)
+    found = await in_thread(ranker.postprocess_nodes, nodes_of(schema), query_str=QUERY)
+    check_nodes(found, pairs, 3)
+
+
+def nodes_of(schema) -> list[Any]:
+    return [schema.NodeWithScore(node=schema.TextNode(text=text)) for text in DOCUMENTS]
+
+
+def check_nodes(found, pairs, count: int) -> None:
+    expected = scores_of(pairs, QUERY, DOCUMENTS)
+    best = ranking(expected)[:count]
+    assert [node.node.text for node in found] == [DOCUMENTS[i] for i in best]
+    assert [np.float32(node.score) for node in found] == [expected[i, 0] for i in best]
 
 
 async def test_hugging_face_hubs_text_classification(url, pairs, monkeypatch):

@@ -142,7 +142,13 @@ async def test_llama_index(url, tokenizer):
 
 @pytest.mark.parametrize(
     ("model", "path"),
-    [("openai/tiny", "/v1"), ("hosted_vllm/tiny", ""), ("cohere/tiny", "/v2/embed")],
+    [
+        ("openai/tiny", "/v1"),
+        ("hosted_vllm/tiny", ""),
+        ("cohere/tiny", "/v2/embed"),
+        ("jina_ai/tiny", "/v1/embeddings"),
+        ("infinity/tiny", "/v1/embeddings"),
+    ],
 )
 async def test_litellm(litellm, url, tokenizer, model, path):
     answer = await in_thread(

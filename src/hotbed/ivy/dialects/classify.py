@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -16,16 +15,19 @@ from hotbed.ivy.answers import finish
 from hotbed.ivy.body import BodyReader
 from hotbed.ivy.dialects.handlers import Handlers
 from hotbed.ivy.dialects.shared import (
+    CacheSalt,
     Direction,
     ModelName,
     Priority,
     RawScores,
+    RequestId,
     Side,
     Truncate,
     TruncatePromptTokens,
     Usage,
     UseActivation,
     User,
+    answer_id,
     check_texts,
     is_raw,
     usage,
@@ -53,6 +55,8 @@ class ClassifyBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     truncate_prompt_tokens: TruncatePromptTokens = None
     user: User = None
     priority: Priority = None
+    request_id: RequestId = None
+    cache_salt: CacheSalt = None
 
 
 class Classification(msgspec.Struct, kw_only=True):
@@ -168,11 +172,12 @@ class ClassifyRoutes(Handlers):
             ),
             names=TRUNCATION_NAMES,
         )
+        name = answer_id("classify", fields.request_id)
         call.parsed(self._metrics)
-        result = await model.scores.run(request, call.deadline)
+        result = await model.scores.run(request, call.caller)
         call.computed()
         answer = {
-            "id": f"classify-{uuid.uuid4().hex}",
+            "id": name,
             "object": "list",
             "created": int(time.time()),
             "model": model.name,
@@ -213,7 +218,7 @@ class ClassifyRoutes(Handlers):
             ),
         )
         call.parsed(self._metrics)
-        result = await model.scores.run(request, call.deadline)
+        result = await model.scores.run(request, call.caller)
         call.computed()
         rows = [_ranked(scores, result.labels)[: how.top_k] for scores in result.scores]
         body = orjson.dumps(rows[0] if is_single else rows, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -17,7 +17,6 @@ from hotbed.core.errors import HotbedError, invalid
 from hotbed.core.output import OutputDtype, OutputSpec
 from hotbed.ivy.answers import finish
 from hotbed.ivy.body import BodyReader
-from hotbed.ivy.bounded import map_bounded
 from hotbed.ivy.dialects.handlers import Handlers
 from hotbed.ivy.encode import ROW_DTYPES, Encoding, encode_rows
 from hotbed.ivy.errors import HttpError, failure
@@ -145,9 +144,11 @@ class CohereRoutes(Handlers):
 
         async def run(dtype: OutputDtype) -> EmbedResult:
             request = _request(fields, texts, dtype, auto_truncate=self._settings.auto_truncate)
-            return await model.pipeline.run(request, call.deadline)
+            return await model.pipeline.run(request, call.caller)
 
-        results = dict(zip(dtypes, await map_bounded(run, dtypes, limit=len(dtypes)), strict=True))
+        # One after the other: side by side a request could fill the gateway's queue by itself and
+        # be refused for that.
+        results = {dtype: await run(dtype) for dtype in dtypes}
         call.computed()
         rows: dict[Encoding, Any] = {
             kind: await encode_rows(results[ROW_DTYPES[kind]].rows, kind) for kind in types

@@ -116,7 +116,7 @@ class ContextualRoute:
         encoding = fields.encoding_format or default
         request = to_request(fields, encoding)
         call.parsed(self._metrics)
-        result = await model.pipeline.run(request, call.deadline)
+        result = await model.pipeline.run(request, call.caller)
         call.computed()
         rows = iter(await encode_rows(result.rows, encoding))
         data: list[dict[str, Any]] = [

@@ -43,7 +43,6 @@ class Wishes:
 
     input_type: InputType | None
     prompt_name: str | None
-    normalize: bool | None
     encoding: Encoding | None
 
 
@@ -61,7 +60,6 @@ def read(fields: EmbeddingsBody) -> Wishes:
     """The wishes. Raises INVALID_INPUT naming the field."""
     for ours, theirs in (
         ("encoding_format", "embedding_type"),
-        ("normalize", "normalized"),
         ("input_type", "task"),
         ("prompt_name", "task"),
     ):
@@ -75,7 +73,6 @@ def read(fields: EmbeddingsBody) -> Wishes:
     return Wishes(
         input_type=input_type,
         prompt_name=fields.prompt_name,
-        normalize=fields.normalize if fields.normalized is None else fields.normalized,
         encoding=fields.encoding_format or _one(fields.embedding_type),
     )
 

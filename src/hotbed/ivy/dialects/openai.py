@@ -23,6 +23,7 @@ from hotbed.ivy.answers import finish
 from hotbed.ivy.body import BodyReader
 from hotbed.ivy.dialects import jina, perplexity, vllm
 from hotbed.ivy.dialects.handlers import Handlers
+from hotbed.ivy.dialects.shared import CacheSalt
 from hotbed.ivy.encode import ROW_DTYPES, Encoding, encode_rows
 from hotbed.ivy.http import Reply
 from hotbed.ivy.inputs import INPUT_FORMS, Inputs, read_inputs
@@ -94,6 +95,15 @@ class EmbeddingsBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         bool | None,
         msgspec.Meta(description="vLLM: the tokenizer's own tokens too; absent: yes."),
     ] = None
+    use_activation: Annotated[
+        bool | None, msgspec.Meta(description="vLLM: normalize by another name.")
+    ] = None
+    priority: Annotated[int | None, msgspec.Meta(description="Accepted and not used.")] = None
+    request_id: Annotated[
+        str | None,
+        msgspec.Meta(description="vLLM: accepted and not used; the header x-request-id is echoed."),
+    ] = None
+    cache_salt: CacheSalt = None
     task: Annotated[
         str | None, msgspec.Meta(description="Jina: what the rows are for, as retrieval.query.")
     ] = None
@@ -183,7 +193,7 @@ class EmbeddingsRoute(Handlers):
             auto_truncate=self._settings.auto_truncate,
         )
         call.parsed(self._metrics)
-        result = await model.pipeline.run(request, call.deadline)
+        result = await model.pipeline.run(request, call.caller)
         call.computed()
         usage: dict[str, Any] = {
             "prompt_tokens": result.num_tokens,
@@ -217,13 +227,13 @@ def to_request(
         raise invalid(f"dimensions {EXPECTED['dimensions']}.", "dimensions")
     texts, token_arrays, is_single = read_inputs(fields.input, max_inputs=max_inputs)
     input_type: InputType | None = fields.input_type
-    prompt_name, normalize = fields.prompt_name, fields.normalize
+    prompt_name, normalize = fields.prompt_name, _normalize(fields)
     encoding = fields.encoding_format
     is_jina = jina.speaks(fields)
     if is_jina:
         wishes = jina.read(fields)
         input_type, prompt_name = wishes.input_type, wishes.prompt_name
-        normalize, encoding = wishes.normalize, wishes.encoding
+        encoding = wishes.encoding
     is_perplexity = perplexity.speaks(encoding, is_pplx_model=is_pplx_model, is_jina=is_jina)
     if is_perplexity:
         encoding = encoding or perplexity.DEFAULT_ENCODING
@@ -269,3 +279,14 @@ def to_request(
         names=names,
     )
     return request, encoding, is_perplexity
+
+
+def _normalize(fields: EmbeddingsBody) -> bool | None:
+    """Whether to normalise, in whichever dialect's word it was said."""
+    said = [
+        n for n in ("normalize", "normalized", "use_activation") if getattr(fields, n) is not None
+    ]
+    if len(said) > 1:
+        raise invalid(f"{said[1]} and {said[0]} mean the same: give one of them.", said[1])
+    asked: bool | None = getattr(fields, said[0]) if said else None
+    return asked

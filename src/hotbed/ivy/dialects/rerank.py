@@ -1,13 +1,14 @@
 """POST /rerank in the dialects of Cohere (v1, v2), Jina, vLLM and TEI.
 
 They share the paths. A body with `texts` is TEI's and is answered as TEI does, with a bare list;
-one with `documents` gets an answer that holds what the other three have. Documents are echoed only
-if asked for. Results come best first, equal scores in the order of the request.
+one with `documents` gets an answer that holds what the other three have. Where a request does not
+say, documents are echoed as its dialect does: Jina and vLLM do, Cohere's version 2 (/v2/rerank) and
+TEI do not. Results come best first, equal scores in the order of the request.
 """
 
 from __future__ import annotations
 
-import uuid
+import functools
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -17,21 +18,27 @@ from numpy.typing import NDArray
 
 from hotbed.core.errors import invalid
 from hotbed.ivy.answers import finish
-from hotbed.ivy.body import BodyReader
+from hotbed.ivy.body import MAX_ECHOED_NAME, BodyReader
+from hotbed.ivy.dialects.cohere import CohereError, cohere_error_reply
 from hotbed.ivy.dialects.handlers import Handlers
 from hotbed.ivy.dialects.shared import (
+    CacheSalt,
     Direction,
     Instruction,
+    MaxTokensPerDoc,
     ModelName,
     Priority,
     RawScores,
+    RequestId,
     Side,
     Truncate,
     TruncatePromptTokens,
     Usage,
     UseActivation,
     User,
+    answer_id,
     check_texts,
+    check_tokens_per_doc,
     is_raw,
     usage,
 )
@@ -45,7 +52,7 @@ from hotbed.text.pairs import PairFields, PairOptions
 
 
 class TextDocument(msgspec.Struct):
-    """A document as an object, as Jina's and Cohere's clients send it; only its text is read."""
+    """A document of the answer."""
 
     text: str
 
@@ -55,8 +62,17 @@ class RerankBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     query: Annotated[str, msgspec.Meta(description="What the documents are ranked for.")]
     documents: Annotated[
-        list[str | TextDocument] | None,
-        msgspec.Meta(description="Texts, or objects with a text; up to 2,048, none empty."),
+        list[str | dict[str, Any]] | None,
+        msgspec.Meta(
+            description="Texts, or objects with a text (see rank_fields); up to 2,048, none empty."
+        ),
+    ] = None
+    rank_fields: Annotated[
+        list[str] | None,
+        msgspec.Meta(
+            description="Cohere, version 1: of documents that are objects, the fields that are "
+            "read, in this order, a line each; absent: text."
+        ),
     ] = None
     texts: Annotated[
         list[str] | None, msgspec.Meta(description="TEI: the documents, for TEI's answer.")
@@ -68,7 +84,10 @@ class RerankBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     top_k: Annotated[int | None, msgspec.Meta(description="top_n by another name.")] = None
     return_documents: Annotated[
         bool | None,
-        msgspec.Meta(description="Give each document's text with its score; absent: false."),
+        msgspec.Meta(
+            description="Give each document's text with its score; absent: true, but at /v2/rerank "
+            "and with texts false."
+        ),
     ] = None
     return_text: Annotated[
         bool | None, msgspec.Meta(description="TEI: return_documents by another name.")
@@ -79,16 +98,16 @@ class RerankBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     truncate: Truncate = None
     truncation_side: Side = None
     truncation_direction: Direction = None
-    max_tokens_per_doc: Annotated[
-        int | None,
-        msgspec.Meta(
-            description="Cohere: cut each document to so many tokens of its own, and to what the "
-            "model takes."
-        ),
+    max_tokens_per_doc: MaxTokensPerDoc = None
+    max_tokens_per_query: Annotated[
+        Literal[0] | None,
+        msgspec.Meta(description="vLLM: only 0, no limit: queries are never cut."),
     ] = None
     truncate_prompt_tokens: TruncatePromptTokens = None
     user: User = None
     priority: Priority = None
+    request_id: RequestId = None
+    cache_salt: CacheSalt = None
 
 
 class RerankResult(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -98,7 +117,7 @@ class RerankResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Its place in the request."""
     relevance_score: float
     document: TextDocument | None = None
-    """Absent unless asked for."""
+    """Absent where it is not wanted, never null."""
 
 
 class RerankAnswer(msgspec.Struct, kw_only=True):
@@ -132,43 +151,58 @@ class RerankRoute(Handlers):
         return [
             Route(
                 path="/v1/rerank",
-                aliases=("/rerank", "/v2/rerank"),
+                aliases=("/rerank",),
                 operation="rerank",
-                summary="Rank documents for a query (Cohere, Jina, vLLM, TEI).",
-                answer=self.post,
+                summary="Rank documents for a query (Jina, vLLM, TEI, Cohere version 1).",
+                answer=functools.partial(self.post, echoes=True),
                 body=RerankBody,
                 reply=RerankAnswer | list[TeiRank],
-            )
+            ),
+            Route(
+                path="/v2/rerank",
+                operation="cohereRerankV2",
+                summary="Rank documents for a query (Cohere, version 2).",
+                answer=functools.partial(self.post, echoes=False),
+                body=RerankBody,
+                reply=RerankAnswer | list[TeiRank],
+                error_reply=cohere_error_reply,
+                error=CohereError,
+            ),
         ]
 
-    async def post(self, call: Call) -> Reply:
+    async def post(self, call: Call, *, echoes: bool) -> Reply:
+        """The answer; `echoes`: with the documents where the request does not say."""
         fields = _read(call.body)
         model = self._models.find(fields.model)
         request = to_request(fields, self._settings)
+        name = answer_id("rerank", fields.request_id)
         call.parsed(self._metrics)
-        result = await model.scores.run(request, call.deadline)
+        result = await model.scores.run(request, call.caller)
         call.computed()
         best = best_first(result.relevance, _top_n(fields))
         answer: Any
         if fields.texts is not None:
-            answer = _as_tei(result, best, request, fields)
+            answer = _as_tei(result, best, request, with_text=bool(_wants_text(fields)))
         else:
-            answer = _as_cohere(result, best, request, fields, model.name)
+            asked = _wants_text(fields)
+            with_text = echoes if asked is None else asked
+            answer = {
+                "id": name,
+                "object": "list",
+                "model": model.name,
+                **_as_cohere(result, best, request, with_text=with_text),
+            }
         body = orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
         return finish(call, result, body, self._metrics)
 
 
+def _wants_text(fields: RerankBody) -> bool | None:
+    return fields.return_text if fields.return_documents is None else fields.return_documents
+
+
 def to_request(fields: RerankBody, settings: IvySettings) -> ScoreRequest:
     """The internal request. Raises INVALID_INPUT naming the field."""
-    if (fields.documents is None) == (fields.texts is None):
-        raise invalid("Give documents, or texts (as TEI), one of the two.", "documents")
-    if fields.texts is not None:
-        documents, name = fields.texts, "texts"
-    else:
-        assert fields.documents is not None
-        documents = [d if isinstance(d, str) else d.text for d in fields.documents]
-        name = "documents"
-    check_texts(len(documents), settings.max_inputs, name)
+    documents, name = _documents(fields, settings.max_inputs)
     _top_n(fields)
     _one_of(fields, "return_documents", "return_text")
     _one_of(fields, "truncation_side", "truncation_direction")
@@ -176,9 +210,8 @@ def to_request(fields: RerankBody, settings: IvySettings) -> ScoreRequest:
     truncate, max_tokens = truncation(fields.truncate_prompt_tokens)
     if fields.truncate_prompt_tokens is None:
         truncate = settings.auto_truncate if fields.truncate is None else fields.truncate
-    if fields.max_tokens_per_doc is not None:
-        if fields.max_tokens_per_doc < 1:
-            raise invalid("max_tokens_per_doc must be at least 1.", "max_tokens_per_doc")
+    max_document_tokens = check_tokens_per_doc(fields.max_tokens_per_doc)
+    if max_document_tokens is not None:
         truncate = fields.truncate is not False
     is_left = "left" in (fields.truncation_side, (fields.truncation_direction or "").lower())
     return ScoreRequest(
@@ -189,12 +222,51 @@ def to_request(fields: RerankBody, settings: IvySettings) -> ScoreRequest:
             truncate=truncate,
             truncation_side="left" if is_left else "right",
             max_tokens=max_tokens,
-            max_document_tokens=fields.max_tokens_per_doc,
+            max_document_tokens=max_document_tokens,
             instruction=fields.instruction,
             fields=PairFields(query="query", document=name + "[{}]"),
         ),
         names=TRUNCATION_NAMES,
     )
+
+
+def _documents(fields: RerankBody, max_inputs: int) -> tuple[list[str], str]:
+    """(the documents' texts, the name of their field)."""
+    if (fields.documents is None) == (fields.texts is None):
+        raise invalid("Give documents, or texts (as TEI), one of the two.", "documents")
+    if fields.texts is not None:
+        check_texts(len(fields.texts), max_inputs, "texts")
+        return fields.texts, "texts"
+    assert fields.documents is not None
+    check_texts(len(fields.documents), max_inputs, "documents")
+    if fields.rank_fields is not None and not fields.rank_fields:
+        raise invalid("rank_fields is an empty list; it needs at least 1 name.", "rank_fields")
+    if fields.rank_fields and all(isinstance(document, str) for document in fields.documents):
+        raise invalid(
+            "rank_fields is for documents that are objects; these are texts.", "rank_fields"
+        )
+    names = fields.rank_fields or ["text"]
+    return [
+        document if isinstance(document, str) else _text_of(document, names, index)
+        for index, document in enumerate(fields.documents)
+    ], "documents"
+
+
+def _text_of(document: dict[str, Any], names: list[str], index: int) -> str:
+    """What is read of a document that is an object: a line a field."""
+    lines = []
+    for name in names:
+        value = document.get(name)
+        if value is None:
+            continue
+        if not isinstance(value, str):
+            where = f"documents[{index}].{name[:MAX_ECHOED_NAME]}"
+            raise invalid(f"{where} must be a string.", where)
+        lines.append(value)
+    if not lines:
+        shown = ", ".join(name[:MAX_ECHOED_NAME] for name in names[:8])
+        raise invalid(f"documents[{index}] has no field {shown}.", f"documents[{index}]")
+    return "\n".join(lines)
 
 
 def best_first(scores: NDArray[np.float32], top_n: int | None) -> list[int]:
@@ -204,19 +276,16 @@ def best_first(scores: NDArray[np.float32], top_n: int | None) -> list[int]:
 
 
 def _as_cohere(
-    result: ScoreResult, best: list[int], request: ScoreRequest, fields: RerankBody, model: str
+    result: ScoreResult, best: list[int], request: ScoreRequest, *, with_text: bool
 ) -> dict[str, Any]:
     scores = result.relevance
     results = []
     for index in best:
         entry: dict[str, Any] = {"index": index, "relevance_score": scores[index]}
-        if fields.return_documents:
+        if with_text:
             entry["document"] = {"text": request.documents[index]}
         results.append(entry)
     return {
-        "id": f"rerank-{uuid.uuid4().hex}",
-        "object": "list",
-        "model": model,
         "results": results,
         "usage": usage(result),
         "meta": {
@@ -228,10 +297,9 @@ def _as_cohere(
 
 
 def _as_tei(
-    result: ScoreResult, best: list[int], request: ScoreRequest, fields: RerankBody
+    result: ScoreResult, best: list[int], request: ScoreRequest, *, with_text: bool
 ) -> list[dict[str, Any]]:
     scores = result.relevance
-    with_text = fields.return_text or fields.return_documents
     return [
         {"index": index, "score": scores[index]}
         | ({"text": request.documents[index]} if with_text else {})

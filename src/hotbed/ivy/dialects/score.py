@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from typing import Annotated, Literal
 
 import msgspec
@@ -14,17 +13,22 @@ from hotbed.ivy.answers import finish
 from hotbed.ivy.body import BodyReader
 from hotbed.ivy.dialects.handlers import Handlers
 from hotbed.ivy.dialects.shared import (
+    CacheSalt,
     Instruction,
+    MaxTokensPerDoc,
     ModelName,
     Priority,
     RawScores,
+    RequestId,
     Side,
     Truncate,
     TruncatePromptTokens,
     Usage,
     UseActivation,
     User,
+    answer_id,
     check_texts,
+    check_tokens_per_doc,
     is_raw,
     usage,
 )
@@ -65,8 +69,11 @@ class ScoreBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     truncate: Truncate = None
     truncation_side: Side = None
     truncate_prompt_tokens: TruncatePromptTokens = None
+    max_tokens_per_doc: MaxTokensPerDoc = None
     user: User = None
     priority: Priority = None
+    request_id: RequestId = None
+    cache_salt: CacheSalt = None
 
 
 class Score(msgspec.Struct, kw_only=True):
@@ -111,11 +118,12 @@ class ScoreRoute(Handlers):
         fields = _read(call.body)
         model = self._models.find(fields.model)
         request = to_request(fields, self._settings)
+        name = answer_id("score", fields.request_id)
         call.parsed(self._metrics)
-        result = await model.scores.run(request, call.deadline)
+        result = await model.scores.run(request, call.caller)
         call.computed()
         answer = {
-            "id": f"score-{uuid.uuid4().hex}",
+            "id": name,
             "object": "list",
             "created": int(time.time()),
             "model": model.name,
@@ -155,6 +163,9 @@ def to_request(fields: ScoreBody, settings: IvySettings) -> ScoreRequest:
     truncate, max_tokens = truncation(fields.truncate_prompt_tokens)
     if fields.truncate_prompt_tokens is None:
         truncate = settings.auto_truncate if fields.truncate is None else fields.truncate
+    max_document_tokens = check_tokens_per_doc(fields.max_tokens_per_doc)
+    if max_document_tokens is not None:
+        truncate = fields.truncate is not False
     return ScoreRequest(
         queries=firsts if is_one or len(firsts) > 1 else firsts[0],
         documents=documents,
@@ -163,6 +174,7 @@ def to_request(fields: ScoreBody, settings: IvySettings) -> ScoreRequest:
             truncate=truncate,
             truncation_side=fields.truncation_side or "right",
             max_tokens=max_tokens,
+            max_document_tokens=max_document_tokens,
             instruction=fields.instruction,
             fields=PairFields(
                 query=first if is_one else first + "[{}]",

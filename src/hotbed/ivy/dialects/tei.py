@@ -14,6 +14,7 @@ import orjson
 
 from hotbed import __version__
 from hotbed.core.errors import HotbedError, invalid
+from hotbed.core.model_info import ModelInfo, Task
 from hotbed.core.output import OutputSpec
 from hotbed.ivy.answers import finish
 from hotbed.ivy.body import BodyReader
@@ -177,7 +178,7 @@ class TeiRoutes(Handlers):
             model_id=service.name,
             model_sha=None if info is None else info.fingerprint,
             model_dtype=None if info is None else info.dtype,
-            model_type={"embedding": {"pooling": None if info is None else info.pooling}},
+            model_type=_model_type(service.model.expected.task, info),
             max_concurrent_requests=settings.max_requests_in_flight,
             max_input_length=service.model.expected.max_tokens,
             max_batch_tokens=None if info is None else service.pool.chunk_size()[0],
@@ -215,7 +216,7 @@ class TeiRoutes(Handlers):
             names=_NAMES,
         )
         call.parsed(self._metrics)
-        result = await model.pipeline.run(request, call.deadline)
+        result = await model.pipeline.run(request, call.caller)
         call.computed()
         body = orjson.dumps(await number_rows(result.rows))
         return finish(call, result, body, self._metrics)
@@ -241,7 +242,7 @@ class TeiRoutes(Handlers):
         )
         call.parsed(self._metrics)
         try:
-            result = await model.pipeline.run(request, call.deadline)
+            result = await model.pipeline.run(request, call.caller)
         except HotbedError as error:
             source = f"inputs.sentences[{len(sentences)}]"
             if error.param != source:
@@ -271,6 +272,20 @@ class TeiRoutes(Handlers):
         except HotbedError as error:
             raise name_fields(error, {"input": "ids"}, is_single=is_single) from None
         return Reply(200, orjson.dumps(texts), (JSON_TYPE,))
+
+
+def _model_type(task: Task, info: ModelInfo | None) -> dict[str, Any]:
+    """TEI's words for what the model does: embedding, reranker (one label) or classifier."""
+    if task == "embed":
+        return {"embedding": {"pooling": None if info is None else info.pooling}}
+    labels = () if info is None else info.labels
+    kind = "classifier" if len(labels) > 1 else "reranker"
+    return {
+        kind: {
+            "id2label": {str(index): label for index, label in enumerate(labels)},
+            "label2id": {label: index for index, label in enumerate(labels)},
+        }
+    }
 
 
 def side_of(direction: Direction | None) -> Literal["left", "right"]:

@@ -7,7 +7,6 @@ https://docs.vllm.ai/en/latest/models/pooling_models. Its /tokenize and /detoken
 from __future__ import annotations
 
 import time
-import uuid
 from typing import Annotated, Literal
 
 import msgspec
@@ -18,6 +17,7 @@ from hotbed.core.output import OutputSpec
 from hotbed.ivy.answers import finish
 from hotbed.ivy.body import BodyReader
 from hotbed.ivy.dialects.handlers import Handlers
+from hotbed.ivy.dialects.shared import CacheSalt, RequestId, answer_id
 from hotbed.ivy.encode import ROW_DTYPES, encode_rows
 from hotbed.ivy.http import Reply
 from hotbed.ivy.inputs import INPUT_FORMS, Inputs, read_inputs
@@ -62,6 +62,8 @@ class PoolingBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = None
     user: Annotated[str | None, msgspec.Meta(description="Accepted and not used.")] = None
     priority: Annotated[int | None, msgspec.Meta(description="Accepted and not used.")] = None
+    request_id: RequestId = None
+    cache_salt: CacheSalt = None
 
 
 class Pooled(msgspec.Struct, kw_only=True):
@@ -136,12 +138,13 @@ class VllmRoutes(Handlers):
             add_special_tokens=fields.add_special_tokens is not False,
             names=TRUNCATION_NAMES,
         )
+        name = answer_id("pool", fields.request_id)
         call.parsed(self._metrics)
-        result = await model.pipeline.run(request, call.deadline)
+        result = await model.pipeline.run(request, call.caller)
         call.computed()
         rows = await encode_rows(result.rows, encoding)
         answer = {
-            "id": f"pool-{uuid.uuid4().hex}",
+            "id": name,
             "object": "list",
             "created": int(time.time()),
             "model": model.name,

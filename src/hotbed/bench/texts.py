@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hotbed.core.errors import invalid
+
 
 def gensim_data(name: str) -> Path:
     """A file of gensim's test data; FileNotFoundError says how to get it."""
@@ -30,3 +32,16 @@ def mixed_texts(
     lengths = np.exp(random.uniform(np.log(min_words), np.log(max_words + 1), count)).astype(int)
     starts = random.integers(0, len(words) - max_words, count)
     return [" ".join(words[s : s + n]) for s, n in zip(starts, lengths, strict=True)]
+
+
+def corpus(path: Path | None) -> str:
+    """The text that inputs are cut from: a file's, or the Lee corpus if None.
+
+    Raises:
+        HotbedError: INVALID_INPUT if the file cannot be read, or gensim is not installed.
+    """
+    try:
+        file = gensim_data("lee_background.cor") if path is None else path
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise invalid(f"--texts: {error}", "texts") from error

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import torch
 from torch import Tensor
 
+from hotbed.bench.cost import Cost
 from hotbed.checkpoint.records import BertConfig, DecoderConfig
 from hotbed.doctor import plain
 from hotbed.rose.recipe import Recipe
@@ -23,30 +26,14 @@ class Shape:
     family: str
     config: Any
     recipe: Recipe
+    task: Literal["embed", "score"] = "embed"
 
     def weight_map(self) -> WeightMap:
         return FAMILIES[self.family].weight_map(self.config)
 
-    def matmul_flops(self, lengths: list[int]) -> float:
-        """FLOPs of one pass: 2 an element of each linear layer and token, and attention's two
-        products, 4 * length^2 * heads * head dim a layer (half when causal)."""
-        linear = sum(
-            p.shape[0] * p.shape[1]
-            for name, p in self.weight_map().parameters.items()
-            if len(p.shape) == 2 and name.startswith("layers.")
-        )
-        c = self.config
-        square = sum(n * n for n in lengths) * (0.5 if getattr(c, "is_causal", False) else 1.0)
-        attention = 4 * square * c.num_attention_heads * c.head_dim * c.num_hidden_layers
-        return 2.0 * linear * sum(lengths) + attention
-
-    def weight_bytes(self, bytes_per_element: int = 2) -> float:
-        """Bytes of the layers' weights: what one step has to read at least (no embeddings)."""
-        return bytes_per_element * sum(
-            torch.Size(p.shape).numel()
-            for name, p in self.weight_map().parameters.items()
-            if name.startswith("layers.")
-        )
+    def cost(self) -> Cost:
+        """What a pass costs."""
+        return Cost.of(self.weight_map(), self.config)
 
 
 def _qwen3(hidden: int, layers: int, heads: int, ffn: int, *, causal: bool) -> DecoderConfig:
@@ -86,6 +73,13 @@ SHAPES = {
             _qwen3(2560, 36, 32, 9728, causal=True),
             Recipe("last", True, "none"),
         ),
+        Shape(
+            "qwen3-reranker-0.6b",
+            "decoder",
+            _qwen3(1024, 28, 16, 3072, causal=True),
+            Recipe("last", False, "none"),
+            "score",
+        ),
         # XLM-R large as BERT: the same layers; only the embeddings' indexing differs.
         Shape(
             "bge-m3",
@@ -108,4 +102,19 @@ SHAPES = {
 
 def random_weights(shape: Shape, device: torch.device, seed: int = 0) -> dict[str, Tensor]:
     """bfloat16 parameters by name."""
-    return plain.random_weights(shape.weight_map(), device, seed)
+    return plain.random_weights(shape.weight_map(), device, seed=seed)
+
+
+def tiny(shape: Shape) -> Shape:
+    """The same kind of model with two narrow layers."""
+    small: dict[str, Any] = {
+        "vocab_size": 2048,
+        "hidden_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 256,
+        "max_position_embeddings": 512,
+    }
+    if shape.family == "decoder":
+        small |= {"num_key_value_heads": 1, "head_dim": 64}
+    return dataclasses.replace(shape, config=msgspec.structs.replace(shape.config, **small))

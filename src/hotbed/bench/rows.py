@@ -1,6 +1,7 @@
 """Result rows: one JSON line a measurement, appended and never edited.
 
-Fields are the same for every suite; one that was not measured is absent, not zero.
+Fields are the same for every suite; one that was not measured is absent, not zero. A row with
+``error`` says that a system failed, one with ``left_out`` why a cell was not measured.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -20,7 +22,8 @@ from rich.table import Table
 
 from hotbed import __version__
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
+"""Of the checkout."""
 RESULTS = ROOT / "bench" / "results"
 
 
@@ -33,19 +36,29 @@ def percentiles(seconds: Iterable[float]) -> dict[str, float]:
 
 
 def row(suite: str, system: str, model: str, **fields: Any) -> dict[str, Any]:
-    """A result row with where and when it was measured; `fields` may name device and commit."""
+    """A result row with where and when it was measured; `fields` may name version, device, torch
+    and commit. Fields that are None are left out.
+    """
     ours = system in ("hotbed", "ivy", "tulip")
-    return {
+    made = {
         "suite": suite,
         "system": system,
-        "version": __version__ if ours else importlib.metadata.version(system),
+        "version": __version__ if ours else fields.get("version") or _version(system),
         "model": model,
         **fields,
         "device": fields.get("device") or cpu_name(),
-        "torch": importlib.metadata.version("torch"),
+        "torch": fields.get("torch") or _version("torch"),
         "commit": fields.get("commit") or commit(),
         "date": datetime.date.today().isoformat(),
     }
+    return {name: value for name, value in made.items() if value is not None}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def cpu_name() -> str:
@@ -55,20 +68,23 @@ def cpu_name() -> str:
         if line.startswith("model name"):
             name = line.partition(":")[2].strip()
             break
-    import os
-
     return f"{name}, {len(os.sched_getaffinity(0))} cores"
 
 
-def commit() -> str:
-    """Short hash of HEAD, with ``+`` where tracked files differ from it."""
+def commit() -> str | None:
+    """Short hash of HEAD, ``+`` where tracked files differ from it; None outside a checkout."""
 
     def git(*arguments: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True
+        done = subprocess.run(  # noqa: S603
+            ["git", "-C", str(ROOT), *arguments],  # noqa: S607
+            capture_output=True,
+            text=True,
+            check=True,
         )
         return done.stdout.strip()
 
+    if not (ROOT / ".git").exists():
+        return None
     # Rows that this very run appends are no change of what was measured.
     dirty = git("status", "--porcelain", "--untracked-files=no", "--", ":!bench/results")
     return git("rev-parse", "--short", "HEAD") + ("+" if dirty else "")

@@ -1,0 +1,238 @@
+"""One client process: sends requests over HTTP or gRPC when told to, and says how long each took.
+
+Messages are those of `hotbed.bench.worker`. Several clients start at the same moment: a time of
+the machine's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.client
+import json
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from http import HTTPStatus
+from multiprocessing.connection import Connection
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotbed.bench.worker import serve_messages
+from hotbed.core.ragged import RaggedBatch
+from hotbed.wire.client import TulipClient
+
+MODEL = "bench"
+"""Name under which servers serve the model."""
+_PATH = "/v1/embeddings"
+_SHOWN_BYTES = 300
+
+
+def main(argv: list[str]) -> None:
+    """`argv`: the pipe's file descriptor."""
+    serve_messages(Connection(int(argv[0])), Client)
+
+
+class Client:
+    """The requests it was given and where they go."""
+
+    def __init__(self) -> None:
+        self._target: Http | Grpc | None = None
+
+    def handle(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one message."""
+        what = message["do"]
+        if what == "inputs":
+            kind = Grpc if message["kind"] == "grpc" else Http
+            self._target = kind(message["kind"], message["address"], message["requests"])
+            return {"count": len(message["requests"])}
+        assert self._target is not None, "bug: no inputs were given"
+        if what == "rows":
+            rows = self._target.rows(message["timeout_s"])
+            return {"shape": rows.shape, "rows": base64.b64encode(rows.tobytes()).decode()}
+        if what == "run":
+            times, begin, end = self._target.run(Load(**message["load"]))
+            return {"seconds": times, "begin": begin, "end": end}
+        raise ValueError(f"unknown message {what!r}")
+
+
+class Load:
+    """How requests are sent.
+
+    Args:
+        concurrency: under way at a time, of this client.
+        seconds: no request begins after so long.
+        least: requests at least.
+        most: requests at most.
+        first: index of the request to begin with.
+        start_at: on the monotonic clock.
+        timeout_s: for one answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        concurrency: int,
+        seconds: float,
+        least: int,
+        most: int,
+        first: int,
+        start_at: float,
+        timeout_s: float,
+    ) -> None:
+        self.concurrency = concurrency
+        self.least = least
+        self.most = most
+        self.start_at = start_at
+        self.timeout_s = timeout_s
+        self._end = start_at + seconds
+        self._next = first
+        self._first = first
+        self._lock = threading.Lock()
+
+    def take(self) -> int | None:
+        """Index of the next request; None when it is time to stop."""
+        with self._lock:
+            begun = self._next - self._first
+            if begun >= self.least and (begun >= self.most or time.monotonic() >= self._end):
+                return None
+            self._next += 1
+            return self._next - 1
+
+
+Times = tuple[list[float], float, float]
+"""(seconds of each request; monotonic time of the first's begin and of the last's end)."""
+
+
+class Http:
+    """OpenAI's route for embeddings: texts, or token ids where the server takes them."""
+
+    def __init__(self, kind: str, url: str, requests: Sequence[Any]) -> None:
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "", parts.port or 80
+        column = 1 if kind == "http-ids" else 0
+        self._requests = [
+            (
+                json.dumps(
+                    {
+                        "model": MODEL,
+                        "input": [item[column] for item in request],
+                        "encoding_format": "base64",
+                    }
+                ).encode(),
+                len(request),
+            )
+            for request in requests
+        ]
+
+    def rows(self, timeout_s: float) -> NDArray[np.float32]:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+        found = []
+        for body, count in self._requests:
+            data = json.loads(_ask(connection, body, count))["data"]
+            data.sort(key=lambda row: row["index"])
+            for row in data:
+                embedding = row["embedding"]
+                if isinstance(embedding, str):
+                    found.append(np.frombuffer(base64.b64decode(embedding), "<f4"))
+                else:
+                    found.append(np.array(embedding, dtype=np.float32))
+        connection.close()
+        return np.stack(found)
+
+    def run(self, load: Load) -> Times:
+        times: list[float] = []
+        ends: list[float] = []
+        failures: list[Exception] = []
+
+        def send() -> None:
+            try:
+                connection = http.client.HTTPConnection(
+                    self._host, self._port, timeout=load.timeout_s
+                )
+                connection.connect()
+                time.sleep(max(0.0, load.start_at - time.monotonic()))
+                while not failures and (index := load.take()) is not None:
+                    body, count = self._requests[index % len(self._requests)]
+                    start = time.perf_counter()
+                    _ask(connection, body, count)
+                    times.append(time.perf_counter() - start)
+                    ends.append(time.monotonic())
+                connection.close()
+            except Exception as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=send) for _ in range(load.concurrency)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+        return times, load.start_at, max(ends, default=load.start_at)
+
+
+def _ask(connection: http.client.HTTPConnection, body: bytes, count: int) -> bytes:
+    connection.request("POST", _PATH, body, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    content = answer.read()
+    if answer.status != HTTPStatus.OK:
+        raise ValueError(f"HTTP {answer.status}: {content[:_SHOWN_BYTES]!r}")
+    # Cheap, and the same for all: a row has one such key, and base64 holds no quotes.
+    found = content.count(b'"embedding":')
+    if found != count:
+        raise ValueError(f"{found} rows came back for {count} inputs")
+    return content
+
+
+class Grpc:
+    """Hotbed's replica: token ids, without a gateway."""
+
+    def __init__(self, kind: str, address: str, requests: Sequence[Any]) -> None:
+        self._address = address
+        self._requests = [
+            RaggedBatch.from_sequences([item[1] for item in request]) for request in requests
+        ]
+
+    def rows(self, timeout_s: float) -> NDArray[np.float32]:
+        async def ask_all() -> NDArray[np.float32]:
+            async with TulipClient(self._address) as client:
+                return np.concatenate([await _embed(client, b, timeout_s) for b in self._requests])
+
+        return asyncio.run(ask_all())
+
+    def run(self, load: Load) -> Times:
+        times: list[float] = []
+        ends: list[float] = []
+
+        async def send(client: TulipClient) -> None:
+            await asyncio.sleep(max(0.0, load.start_at - time.monotonic()))
+            while (index := load.take()) is not None:
+                batch = self._requests[index % len(self._requests)]
+                start = time.perf_counter()
+                await _embed(client, batch, load.timeout_s)
+                times.append(time.perf_counter() - start)
+                ends.append(time.monotonic())
+
+        async def send_all() -> None:
+            async with TulipClient(self._address) as client:
+                await client.info(timeout_s=load.timeout_s)  # connects
+                await asyncio.gather(*(send(client) for _ in range(load.concurrency)))
+
+        asyncio.run(send_all())
+        return times, load.start_at, max(ends, default=load.start_at)
+
+
+async def _embed(client: TulipClient, batch: RaggedBatch, timeout_s: float) -> NDArray[Any]:
+    rows = (await client.embed(batch, timeout_s=timeout_s)).rows
+    if len(rows) != batch.num_sequences:
+        raise ValueError(f"{len(rows)} rows came back for {batch.num_sequences} inputs")
+    return rows
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

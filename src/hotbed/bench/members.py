@@ -1,0 +1,292 @@
+"""A system with one model, running: in its process, or as a server that client processes ask."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotbed.bench.adapters.protocol import Spec
+from hotbed.bench.cells import Cell
+from hotbed.bench.inputs import Text
+from hotbed.bench.process import NoAnswerError, Process, SystemFailedError, Worker, remaining
+from hotbed.bench.servers import ClientKind, Server
+from hotbed.bench.service import wait_until_ready
+
+_START_DELAY_S = 0.1
+# Of small requests, as engines may run the first ones of a size eagerly; a large one fills many
+# steps of one size by itself.
+_WARM_UP_REQUESTS = 3
+_LARGE_TOKENS = 65_536
+_CLIENT_GRACE_S = 30.0
+_END_TIMEOUT_S = 20.0
+
+Requests = Sequence[Sequence[Text]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One turn: seconds of each request, and from the first one's begin to the last one's end."""
+
+    seconds: list[float]
+    wall_s: float
+
+
+class Member(Protocol):
+    """One running system with one model, asked in one of the ways of `hotbed.bench.cells`."""
+
+    system: str
+    ways: frozenset[str]
+    settings: str
+
+    def wait_until_ready(self, deadline: float) -> None:
+        """Return when it is loaded; `deadline` is on the monotonic clock."""
+        ...
+
+    def rows(self, way: str, requests: Requests) -> NDArray[np.float32]:
+        """Rows of all requests, one below the other."""
+        ...
+
+    def give(self, cell: Cell, requests: Requests) -> None:
+        """Hand over a cell's requests."""
+        ...
+
+    def warm_up(self, cell: Cell, seconds: float) -> None:
+        """Run untimed for a while; a few requests at least."""
+        ...
+
+    def run(self, cell: Cell, seconds: float, most: int) -> Sample:
+        """Run until the time is over, or `most` requests are sent."""
+        ...
+
+    def log_tail(self) -> tuple[str, ...]:
+        """The last lines of its logs."""
+        ...
+
+    def close(self) -> None:
+        """End its processes."""
+        ...
+
+
+def _wire(requests: Requests) -> list[list[list[Any]]]:
+    return [[[text.text, list(text.ids)] for text in request] for request in requests]
+
+
+class OfflineMember:
+    """In a process of its own, without a server."""
+
+    def __init__(
+        self,
+        system: str,
+        *,
+        python: str,
+        adapter: str,
+        spec: Spec,
+        environment: Mapping[str, str],
+        log: Path,
+        call_timeout_s: float,
+    ) -> None:
+        self.system = system
+        self.ways = frozenset({"offline"})
+        self.settings = ""
+        self._call_timeout_s = call_timeout_s
+        arguments = [adapter, json.dumps(dataclasses.asdict(spec))]
+        self._worker = Worker(python, "hotbed.bench.worker", arguments, environment, log)
+
+    def wait_until_ready(self, deadline: float) -> None:
+        self.settings = self._worker.wait_until_ready(remaining(deadline))["settings"]
+
+    def rows(self, way: str, requests: Requests) -> NDArray[np.float32]:
+        self._give(requests)
+        return self._worker.rows(self._call_timeout_s)
+
+    def give(self, cell: Cell, requests: Requests) -> None:
+        self._give(requests)
+
+    def warm_up(self, cell: Cell, seconds: float) -> None:
+        message = {"do": "warm-up", "seconds": seconds, "least": _warm_up_requests(cell)}
+        self._worker.ask(message, seconds + self._call_timeout_s)
+
+    def run(self, cell: Cell, seconds: float, most: int) -> Sample:
+        message = {"do": "time", "seconds": seconds, "most": most}
+        times = self._worker.ask(message, seconds + self._call_timeout_s)["seconds"]
+        return Sample(times, sum(times))
+
+    def log_tail(self) -> tuple[str, ...]:
+        return tuple(self._worker.process.log_tail())
+
+    def close(self) -> None:
+        self._worker.close()
+
+    def _give(self, requests: Requests) -> None:
+        message = {"do": "inputs", "requests": _wire(requests)}
+        self._worker.ask(message, self._call_timeout_s)
+
+
+class ServiceMember:
+    """Its own server, asked by the client processes."""
+
+    def __init__(
+        self,
+        system: str,
+        server: Server,
+        *,
+        clients: Clients,
+        environment: Mapping[str, str],
+        log: Path,
+        call_timeout_s: float,
+    ) -> None:
+        self.system = system
+        self.ways = frozenset(server.ways)
+        self.settings = server.settings
+        self._server = server
+        self._clients = clients
+        self._call_timeout_s = call_timeout_s
+        self._processes = [
+            Process(command, {**environment, **server.environment}, _numbered(log, i))
+            for i, command in enumerate(server.commands)
+        ]
+
+    def wait_until_ready(self, deadline: float) -> None:
+        try:
+            wait_until_ready(
+                self._server.url + self._server.ready,
+                self._has_ended,
+                timeout_s=remaining(deadline),
+            )
+        except RuntimeError as error:
+            raise SystemFailedError(str(error)) from error
+
+    def rows(self, way: str, requests: Requests) -> NDArray[np.float32]:
+        return self._clients.rows(*self._server.ways[way], requests, self._call_timeout_s)
+
+    def give(self, cell: Cell, requests: Requests) -> None:
+        self._clients.give(*self._server.ways[cell.way], requests)
+
+    def warm_up(self, cell: Cell, seconds: float) -> None:
+        self._run(cell, seconds, least=_warm_up_requests(cell), most=2**31)
+
+    def run(self, cell: Cell, seconds: float, most: int) -> Sample:
+        return self._run(cell, seconds, least=1, most=most)
+
+    def log_tail(self) -> tuple[str, ...]:
+        return tuple(line for process in self._processes for line in process.log_tail())
+
+    def close(self) -> None:
+        # Gateways first: they finish what they hold while the replica still answers.
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in reversed(self._processes):
+            process.wait(_END_TIMEOUT_S)
+            process.kill()
+
+    def _run(self, cell: Cell, seconds: float, *, least: int, most: int) -> Sample:
+        self._check_alive()
+        try:
+            return self._clients.run(
+                cell.concurrency, seconds, least, most, timeout_s=self._call_timeout_s
+            )
+        except SystemFailedError:
+            self._check_alive()
+            raise
+
+    def _check_alive(self) -> None:
+        if self._has_ended():
+            codes = [p.exit_code for p in self._processes]
+            raise NoAnswerError(f"a process of the server ended; exit codes: {codes}")
+
+    def _has_ended(self) -> bool:
+        return any(process.exit_code is not None for process in self._processes)
+
+
+class Clients:
+    """The client processes, the same ones for all systems."""
+
+    def __init__(self, count: int, make: Callable[[int], Worker]) -> None:
+        self._make = make
+        self._workers = [make(i) for i in range(count)]
+
+    def wait_until_ready(self, deadline: float) -> None:
+        """Return when all can be used."""
+        for worker in self._workers:
+            worker.wait_until_ready(remaining(deadline))
+
+    def rows(
+        self, kind: ClientKind, address: str, requests: Requests, timeout_s: float
+    ) -> NDArray[np.float32]:
+        """Rows of all requests, asked by the first client."""
+        self._give(self._workers[0], kind, address, requests)
+        return self._workers[0].rows(timeout_s)
+
+    def give(self, kind: ClientKind, address: str, requests: Requests) -> None:
+        """Hand every client all requests."""
+        for worker in self._workers:
+            self._give(worker, kind, address, requests)
+
+    def run(
+        self, concurrency: int, seconds: float, least: int, most: int, *, timeout_s: float
+    ) -> Sample:
+        """Send requests, `concurrency` under way at a time over all clients.
+
+        Raises:
+            SystemFailedError: one was not answered, or not in time.
+        """
+        shares = [concurrency // len(self._workers)] * len(self._workers)
+        for i in range(concurrency % len(self._workers)):
+            shares[i] += 1
+        busy = [(w, share) for w, share in zip(self._workers, shares, strict=True) if share]
+        start_at = time.monotonic() + _START_DELAY_S
+        for first, (worker, share) in enumerate(busy):
+            load = {
+                "concurrency": share,
+                "seconds": seconds,
+                "least": max(least, share),
+                "most": max(1, most // len(busy)),
+                "first": first,
+                "start_at": start_at,
+                "timeout_s": timeout_s,
+            }
+            worker.send({"do": "run", "load": load})
+        limit = seconds + timeout_s + _CLIENT_GRACE_S
+        answers, failures = [], []
+        for index, (worker, _) in enumerate(busy):
+            try:
+                answers.append(worker.receive("run", limit))
+            except SystemFailedError as error:
+                failures.append(error)
+                if isinstance(error, NoAnswerError):
+                    worker.process.kill()
+                    self._workers[index] = self._make(index)
+                    self._workers[index].wait_until_ready(_CLIENT_GRACE_S)
+        if failures:
+            raise failures[0]
+        begin = min(answer["begin"] for answer in answers)
+        end = max(answer["end"] for answer in answers)
+        return Sample([s for answer in answers for s in answer["seconds"]], end - begin)
+
+    def close(self) -> None:
+        """End them."""
+        for worker in self._workers:
+            worker.close()
+
+    @staticmethod
+    def _give(worker: Worker, kind: ClientKind, address: str, requests: Requests) -> None:
+        message = {"do": "inputs", "kind": kind, "address": address, "requests": _wire(requests)}
+        worker.ask(message, _CLIENT_GRACE_S)
+
+
+def _warm_up_requests(cell: Cell) -> int:
+    """Of each client, at least."""
+    is_large = cell.n * cell.tokens * cell.concurrency > _LARGE_TOKENS
+    return 1 if is_large else _WARM_UP_REQUESTS
+
+
+def _numbered(log: Path, index: int) -> Path:
+    return log.with_name(f"{log.stem}-{index}{log.suffix}") if index else log

@@ -1,0 +1,187 @@
+"""A whole run with systems that fail in every way: each failure is named, none becomes a number."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+from hotbed.bench import run, start
+from hotbed.bench.cost import Ceilings, Cost
+from hotbed.bench.options import BenchOptions
+from hotbed.bench.subjects import Device, Model
+from hotbed.bench.systems import SYSTEMS, System
+from hotbed.core.errors import HotbedError
+
+ROOT = Path(__file__).parents[2]
+WORDS = [f"word{i}" for i in range(200)]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the bench on these systems of `tests.bench.faulty`; gives the exit code and the rows."""
+    tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token=WORDS[0]))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    texts = tmp_path / "texts.txt"
+    texts.write_text(" ".join(WORDS[i * i % 200] for i in range(3000)))
+    model = Model(
+        name="a-model",
+        folder=str(tmp_path),
+        task="embed",
+        max_tokens=64,
+        tokenizer=str(tmp_path / "tokenizer.json"),
+        random_weights=True,
+        cost=Cost(1000, 1000, 8, causal=False),
+    )
+    device = Device("cpu", "a CPU", None, "0", "float32", Ceilings(1e9, 1e9, 4))
+    monkeypatch.setattr(run, "prepare", lambda *_: (device, [model]))
+    working = System("hotbed", "tests.bench.faulty", "tests.bench.faulty:Working")
+    monkeypatch.setitem(SYSTEMS, "hotbed", working)
+    monkeypatch.setattr(start, "REFERENCE", working)
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
+
+    def measure(*names: str, **options: Any) -> tuple[int, list[dict[str, Any]]]:
+        for name in names:
+            monkeypatch.setitem(
+                SYSTEMS, name, System(name, "tests.bench.faulty", f"tests.bench.faulty:{name}")
+            )
+        defaults: dict[str, Any] = {
+            "suite": ("latency", "scoring"),
+            "size": "tiny",
+            "texts": texts,
+            "seconds": 0.05,
+            "rounds": 2,
+            "warm_up_s": 0.0,
+            "call_timeout_s": 3.0,
+        }
+        out = tmp_path / "rows.jsonl"
+        code = run.run(
+            BenchOptions(**({"systems": ("hotbed", *names), "out": out} | defaults | options))
+        )
+        return code, [json.loads(line) for line in out.read_text().splitlines()]
+
+    return measure
+
+
+def of(rows: list[dict[str, Any]], system: str) -> list[dict[str, Any]]:
+    return [row for row in rows if row["system"] == system]
+
+
+def test_systems_that_work_give_numbers_and_exit_code_0(bench: Any) -> None:
+    code, rows = bench("Working")
+    assert code == 0
+    assert [(r["suite"], r["n"], r["tokens"]) for r in of(rows, "Working")] == [
+        ("latency", 1, 8),
+        ("latency", 1, 32),
+        ("scoring", 3, 32),
+    ]
+    for row in rows:
+        assert row["requests"] >= 2
+        assert 0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"]
+        assert row["seq_per_s"] > 0
+        # The floor of one pass: 1000 weights of 4 bytes, or 2 FLOPs each a token, and attention.
+        flops = 2 * 1000 * row["n"] * row["tokens"] + 4 * row["n"] * row["tokens"] ** 2 * 8
+        assert row["floor_ms"] == pytest.approx(max(4000, flops) / 1e9 * 1e3, abs=1e-4)
+        assert row["cosine_min"] == row["cosine_reference"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("Ends", "exit code 7"),
+        ("Hangs", "no answer to 'warm-up' within 3 s"),
+        ("TooFew", "rows came back for"),
+        ("Raises", "ValueError: too long for me"),
+    ],
+)
+def test_a_system_that_fails_while_it_is_timed_is_an_error_not_a_number(
+    name: str, error: str, bench: Any
+) -> None:
+    code, rows = bench(name)
+    assert code == 1
+    found = of(rows, name)
+    assert [(r["suite"], r["tokens"]) for r in found] == [
+        ("latency", 8),
+        ("latency", 32),
+        ("scoring", 32),
+    ]
+    for row in found:
+        assert error in row["error"]
+        assert "p50_ms" not in row
+        assert "seq_per_s" not in row
+    first = found[0]
+    if name == "Ends":
+        assert first["log_tail"] == ["out of memory"]
+    assert len(of(rows, "hotbed")) == 3, "the others are measured on"
+    assert all("error" not in row for row in of(rows, "hotbed"))
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "log"),
+    [
+        ("FailsToLoad", "RuntimeError: no such kernel", "RuntimeError: no such kernel"),
+        ("EndsWhileLoading", "exit code 9", "the last words"),
+    ],
+)
+def test_a_system_that_does_not_start_is_a_row_with_its_last_words(
+    name: str, error: str, log: str, bench: Any
+) -> None:
+    code, rows = bench(name)
+    assert code == 1
+    row, *cells = of(rows, name)
+    assert row["suite"] == "start"
+    assert error in row["error"]
+    assert row["log_tail"][-1] == log
+    assert [cell["error"] for cell in cells] == [row["error"]] * 3
+    assert not any("p50_ms" in cell for cell in cells)
+    assert len(of(rows, "hotbed")) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Different", "Different offline differs from hotbed offline: cosine 0.9[89]"),
+        ("DifferentInBatches", "in a batch; at least 0.999"),
+        ("NotFinite", "NotFinite offline gave a row that is not finite"),
+    ],
+)
+def test_a_system_whose_rows_differ_ends_the_run_before_anything_is_timed(
+    name: str, message: str, bench: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(HotbedError, match=message) as raised:
+        bench(name)
+    assert "Nothing was timed" in raised.value.message
+    assert (tmp_path / "rows.jsonl").read_text() == ""
+
+
+def test_a_system_that_may_differ_is_timed_and_marked(bench: Any) -> None:
+    code, rows = bench("Different", allow_different=("Different",))
+    assert code == 0
+    assert all(row["different"] and row["cosine_min"] < 0.999 for row in of(rows, "Different"))
+    assert all("different" not in row for row in of(rows, "hotbed"))
+
+
+def test_a_system_that_is_not_installed_is_named(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SYSTEMS, "absent", System("absent", "no_such_module", "no:Such"))
+    code, rows = bench(systems=("hotbed", "absent"))
+    assert code == 0
+    (row,) = of(rows, "absent")
+    assert row["absent"] == "not installed here"
+
+
+def test_a_run_out_of_time_names_what_it_left_out(bench: Any) -> None:
+    _, rows = bench(max_minutes=0.0)
+    assert [row["left_out"] for row in rows] == ["the run's 0 minutes were over"] * 3
+
+
+def test_a_cell_that_takes_too_long_at_the_ceilings_is_left_out(bench: Any) -> None:
+    _, rows = bench(longest_pass_s=1e-4)
+    assert ["left_out" in row for row in rows] == [False, False, True]
