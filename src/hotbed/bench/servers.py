@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -66,20 +67,22 @@ MakeServer = Callable[[ServerSpec], Server]
 
 def hotbed(spec: ServerSpec) -> Server:
     """One replica and its gateway's processes; four clients with token ids ask the replica."""
-    grpc, port = f"{_HOST}:{free_port()}", free_port()
+    # A Unix socket, as hotbed serve has it between its processes.
+    grpc, port = f"unix:{tempfile.mkdtemp(prefix='hotbed-bench-')}/tulip.sock", free_port()
     command = (spec.python, "-m", "hotbed.cli")
     model = ("--model", spec.folder, "--offline")
     options = dict(spec.options)
     kernels = ("--kernel-dir", options["kernel_dir"]) if "kernel_dir" in options else ()
     threads = () if spec.num_threads is None else ("--num-threads", str(spec.num_threads))
-    # Room for all clients' batches: nothing is refused, as on the other side.
-    room = str(max(spec.most_tokens, spec.max_tokens))
+    # Room for all clients' batches, also for one client, which gets a share of the queue: nothing
+    # is refused, as on the other side.
+    room = max(spec.most_tokens, spec.max_tokens)
     replica = (
         *command,
         "tulip",
         *model,
-        *("--listen", grpc, "--device", spec.device, *kernels, *threads),
-        *("--max-item-tokens", room, "--max-queue-tokens", room),
+        *("--listen", grpc, "--local-stream", "--device", spec.device, *kernels, *threads),
+        *("--max-item-tokens", str(room), "--max-queue-tokens", str(2 * room)),
     )
     gateway = (
         *command,
@@ -96,7 +99,7 @@ def hotbed(spec: ServerSpec) -> Server:
             "http": ("http-texts", f"http://{_HOST}:{port}"),
         },
         settings=(
-            f"hotbed tulip and {spec.num_workers} x hotbed ivy;"
+            f"hotbed tulip and {spec.num_workers} x hotbed ivy with a local stream;"
             " clients with token ids over gRPC, texts over HTTP"
         ),
         # As hotbed serve sets it for its gateways.
@@ -141,7 +144,9 @@ def infinity(spec: ServerSpec) -> Server:
     url = f"http://{_HOST}:{port}"
     dtype = "bfloat16" if spec.device == "cuda" else "float32"
     command = (
-        *(spec.python, "-m", "infinity_emb", "v2", "--model-id", spec.folder),
+        # Its script may not be on the path; the module has no other door.
+        *(spec.python, "-c", "from infinity_emb.cli import cli; cli()"),
+        *("v2", "--model-id", spec.folder, "--no-bettertransformer"),
         *("--served-model-name", MODEL, "--engine", "torch", "--device", spec.device),
         *("--dtype", dtype, "--host", _HOST, "--port", str(port), "--url-prefix", "/v1"),
         *("--batch-size", spec.options.get("batch_size", "64"), "--no-model-warmup"),

@@ -8,21 +8,21 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from hotbed.bulk.loaded import LoadedModel
+from hotbed.bulk.more_outputs import MoreOutputs
 from hotbed.bulk.windows import compute, compute_batch
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.defaults import DEFAULT_MODEL
-from hotbed.core.errors import HotbedError, invalid, shift_input_index
-from hotbed.core.output import OutputDtype, OutputSpec
+from hotbed.core.errors import HotbedError, shift_input_index
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.attention.select import AttentionSettings
 from hotbed.rose.engine import RoseEngine
 from hotbed.text.chunked import encode_chunks
+from hotbed.text.multi_vector import check_marks
 from hotbed.text.prompts import resolve_prompt
 from hotbed.text.tokenizer import EncodeOptions, Tokenizer
 
 
-class Embedder(LoadedModel):
+class Embedder(MoreOutputs):
     """One embedding model in this process.
 
     >>> with Embedder() as embedder:
@@ -31,13 +31,19 @@ class Embedder(LoadedModel):
     Args:
         model: local folder, installed package or hub name of the model.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:N``.
-        dtype: type of the compute: ``auto`` (float32 on a CPU, bfloat16 on a GPU), ``float32`` or
-            ``bfloat16``.
+        dtype: type of the compute: ``auto`` (float32 on a CPU, bfloat16 on a GPU), ``float32``,
+            ``bfloat16`` or, on a GPU, ``fp8``.
+        invariant: whether a text's row must be the same bytes alone and in every batch.
         num_threads: CPU threads; None takes torch's default.
         offline: True forbids network calls; None follows ``HF_HUB_OFFLINE``.
         fast_tokenizers: ``auto`` uses an installed fast tokenizer that passes its self-check.
+        task: ``sparse`` reads a bare masked language model as a SPLADE; other models say what
+            they are.
         attention: backend on a GPU: ``auto``, ``sdpa``, ``varlen`` or ``fa4``.
         kernel_dir: folder of kernels built ahead of time, for a GPU.
+
+    `info.widths` names the outputs of the model. Dense rows are what `embed` gives; for the others
+    see `embed_tokens`, `embed_multi_vector`, `embed_sparse` and `embed_outputs`.
 
     Raises:
         HotbedError: the model cannot be found, read or run; the message says what is wrong.
@@ -49,18 +55,22 @@ class Embedder(LoadedModel):
         *,
         device: str = "auto",
         dtype: str = "auto",
+        invariant: bool = False,
         num_threads: int | None = None,
         offline: bool | None = None,
         fast_tokenizers: Literal["auto", "off"] = "auto",
+        task: Literal["embed", "sparse"] = "embed",
         attention: str = "auto",
         kernel_dir: Path | None = None,
     ) -> None:
-        checkpoint = load_checkpoint(model, offline=offline, task="embed")
+        checkpoint = load_checkpoint(model, offline=offline, task=task)
+        self._multi_vector = checkpoint.multi_vector
         self._prompts = checkpoint.prompts
         self._engine = RoseEngine.load(
             checkpoint,
             device=device,
             dtype=dtype,
+            invariant=invariant,
             attention=AttentionSettings(attention, kernel_dir),
             num_threads=num_threads,
         )
@@ -70,6 +80,8 @@ class Embedder(LoadedModel):
             vocab_size=self.info.vocab_size,
             fast=fast_tokenizers,
         )
+        if self._multi_vector is not None:
+            check_marks(self._tokenizer, self._multi_vector)
 
     def embed(
         self,
@@ -118,6 +130,7 @@ class Embedder(LoadedModel):
                 show_progress=False,
             )[0]
             return rows
+        self.info.check_output("dense")
         spec = self._spec(dimensions, output_dtype, normalize)
         options = EncodeOptions(
             prefix=resolve_prompt(self._prompts, prompt_name=prompt_name, input_type=input_type),
@@ -173,16 +186,3 @@ class Embedder(LoadedModel):
         batch = encode_chunks(self._tokenizer, documents, prompt=prompt)
         rows = compute_batch(self._engine, batch, spec)
         return [rows[slice(*batch.rows_of(i, i + 1))] for i in range(batch.num_sequences)]
-
-    def _spec(self, dimensions: int | None, dtype: str, normalize: bool | None) -> OutputSpec:
-        try:
-            output_dtype = OutputDtype(dtype)
-        except ValueError:
-            names = ", ".join(member.value for member in OutputDtype)
-            raise invalid(f"output_dtype must be one of {names}", "output_dtype") from None
-        native = self.info.dimensions
-        if dimensions is not None and not 1 <= dimensions <= native:
-            raise invalid(f"dimensions must be 1 to {native}, got {dimensions}", "dimensions")
-        if output_dtype.is_packed and (dimensions or native) % 8:
-            raise invalid("dimensions must be a multiple of 8 for packed bits", "dimensions")
-        return OutputSpec(dimensions or 0, output_dtype, normalize)

@@ -1,8 +1,10 @@
-"""Dense modules of sentence-transformers: linear layers behind the pooling, a folder each."""
+"""Dense modules of sentence-transformers: linear layers behind the pooling or on every token, a
+folder each.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,11 +15,9 @@ from hotbed.checkpoint.safetensors_index import read_tensors
 from hotbed.core.errors import invalid
 
 _WEIGHT, _BIAS = "linear.weight", "linear.bias"
-# What the module reads and writes in every model seen so far: the pooled row.
-_PLACES = {
-    "module_input_name": "sentence_embedding",
-    "module_output_name": "sentence_embedding",
-}
+_RESIDUAL = "residual.weight"
+Place = Literal["sentence_embedding", "token_embeddings"]
+"""What a module reads and writes: the pooled row, or every token's state."""
 
 
 class _Config(msgspec.Struct):
@@ -25,18 +25,25 @@ class _Config(msgspec.Struct):
     out_features: int
     bias: bool = True
     activation_function: str = "torch.nn.modules.activation.Tanh"
+    use_residual: bool = False
 
 
 def read_dense(
-    folder: ModelFolder, modules: tuple[Module, ...] | None, *, width: int, weights: bool
+    folder: ModelFolder,
+    modules: tuple[Module, ...] | None,
+    *,
+    width: int,
+    weights: bool,
+    place: Place = "sentence_embedding",
 ) -> tuple[DenseModule, ...]:
     """The Dense modules in order, each as wide as the one before it left the row.
 
     Args:
         folder: of the model.
         modules: its chain.
-        width: of the pooled row.
+        width: of the pooled row, or of a token's state.
         weights: False leaves `tensors` empty.
+        place: what the modules must read; what a file leaves unsaid is taken as this.
 
     Raises:
         HotbedError: INVALID_INPUT naming the module's file and the field or tensor.
@@ -44,17 +51,17 @@ def read_dense(
     found = []
     for module in modules or ():
         if module.kind == "Dense":
-            found.append(_read(folder.sub(module.path), width, weights=weights))
+            found.append(_read(folder.sub(module.path), width, place, weights=weights))
             width = found[-1].out_features
     return tuple(found)
 
 
-def _read(folder: ModelFolder, width: int, *, weights: bool) -> DenseModule:
+def _read(folder: ModelFolder, width: int, place: Place, *, weights: bool) -> DenseModule:
     path = folder.file("config.json")
     raw: dict[str, Any] = read_json_object(path)
-    for field, supported in _PLACES.items():
-        if raw.get(field) not in (None, supported):
-            raise unsupported(path, field, raw[field], (supported,))
+    for field in ("module_input_name", "module_output_name"):
+        if raw.get(field) not in (None, place):
+            raise unsupported(path, field, raw[field], (place,))
     try:
         config = msgspec.convert(raw, _Config)
     except msgspec.ValidationError as error:
@@ -73,11 +80,14 @@ def _read(folder: ModelFolder, width: int, *, weights: bool) -> DenseModule:
         out_features=config.out_features,
         activation=DENSE_ACTIVATIONS[name],
         tensors=read_tensors(folder) if weights else {},
+        residual=config.use_residual,
     )
     if weights:
         wanted: dict[str, tuple[int, ...]] = {_WEIGHT: (dense.out_features, dense.in_features)}
         if config.bias:
             wanted[_BIAS] = (dense.out_features,)
+        if dense.residual and dense.in_features != dense.out_features:
+            wanted[_RESIDUAL] = (dense.out_features, dense.in_features)
         held = {name: info.shape for name, info in dense.tensors.items()}
         if held != wanted:
             raise invalid(

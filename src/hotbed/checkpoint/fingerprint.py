@@ -46,6 +46,19 @@ def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:
             (module.activation, [_digest(file) for file in _files(module.tensors)])
             for module in checkpoint.dense
         ]
+    if checkpoint.multi_vector is not None:
+        recipe["multi_vector"] = (
+            checkpoint.multi_vector.normalize,
+            checkpoint.multi_vector.skips_first,
+            [(layer.activation, layer.residual) for layer in checkpoint.multi_vector.dense],
+            sorted({_digest(f) for m in checkpoint.multi_vector.dense for f in _files(m.tensors)}),
+        )
+    if checkpoint.sparse is not None:
+        sparse = checkpoint.sparse
+        recipe["sparse"] = (
+            msgspec.structs.replace(sparse, tensors={}),
+            sorted(_digest(file) for file in _files(sparse.tensors)),
+        )
     if checkpoint.head is not None:
         recipe["head"] = checkpoint.head
     encoded = msgspec.json.encode(recipe, order="deterministic")

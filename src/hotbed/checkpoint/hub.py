@@ -10,7 +10,9 @@ from pathlib import Path
 
 from hotbed.checkpoint.folder import ModelFolder
 from hotbed.checkpoint.modules import weight_paths
+from hotbed.checkpoint.multi_vector import HEAD_FILE
 from hotbed.checkpoint.safetensors_index import INDEX_FILE, weight_files
+from hotbed.checkpoint.sparse import SPARSE_HEAD_FILE
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
 
 _SETTINGS_FILES = (
@@ -62,6 +64,7 @@ def download(
         for inside in weight_paths(found)
         for file in weight_files(found.sub(inside))
     ]
+    wanted += [HEAD_FILE, SPARSE_HEAD_FILE]  # where the repository has them
     return _snapshot(name, wanted, revision=folder.name, offline=False, advice=advice)
 
 

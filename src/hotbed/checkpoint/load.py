@@ -9,19 +9,27 @@ from hotbed.checkpoint.config import read_config
 from hotbed.checkpoint.config_fields import Architecture
 from hotbed.checkpoint.dense import read_dense
 from hotbed.checkpoint.folder import ModelFolder, read_json_object
-from hotbed.checkpoint.modules import read_modules
+from hotbed.checkpoint.modules import Module, read_modules
+from hotbed.checkpoint.multi_vector import (
+    is_late_interaction,
+    read_extra_head,
+    read_late_interaction,
+)
 from hotbed.checkpoint.records import Checkpoint, PoolingConfig, Prompts, TokenizerFiles
 from hotbed.checkpoint.resolve import resolve
 from hotbed.checkpoint.root_prefix import strip_root_prefix
 from hotbed.checkpoint.safetensors_index import read_tensors
 from hotbed.checkpoint.score import check_chain, read_head
 from hotbed.checkpoint.sentence_transformers import (
+    Kind,
     check_transformer,
     read_max_tokens,
     read_pooling,
     read_prompts,
 )
+from hotbed.checkpoint.sparse import read_splade, read_token_weights
 from hotbed.checkpoint.task import AskedTask, find_task
+from hotbed.core.model_info import Task
 
 _TOKENIZER_FILE = "tokenizer.json"
 _TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
@@ -46,6 +54,7 @@ def load_checkpoint(
         weights: False reads (and downloads) all but the weights, for who only needs the tokenizer,
             the prompts and the limits; `tensors` is then empty.
         task: what the model shall do; ``auto``: what its files say (`hotbed.checkpoint.task`).
+            ``sparse``: embed, as a SPLADE, where the files are those of a masked language model.
 
     Raises:
         HotbedError: MODEL_NOT_FOUND or UNAVAILABLE from the search; INVALID_INPUT naming the file
@@ -56,15 +65,27 @@ def load_checkpoint(
     transformer = folder.sub(modules[0].path) if modules else folder
     architecture = read_config(transformer)
     found = find_task(folder, transformer, modules, architecture, task)
-    check_transformer(transformer, found)
-    head = None
-    if found == "score":
+    kind = _kind(found, modules, task)
+    check_transformer(transformer, kind)
+    head = multi_vector = sparse = None
+    pooling = PoolingConfig(pooling="cls", normalize=False)
+    width = architecture.config.hidden_size
+    if kind == "score":
         head = read_head(folder, transformer, modules, architecture)
         check_chain(modules, head)
         pooling = PoolingConfig(pooling=head.pooling, normalize=False)
+    elif kind == "sparse":
+        sparse = read_splade(folder, transformer, modules, architecture)
+    elif kind == "multi_vector":
+        assert modules is not None, "the chain says so: this is a bug"
+        multi_vector = read_late_interaction(
+            folder, transformer, modules, width=width, weights=weights
+        )
     else:
         pooling = read_pooling(folder, modules, architecture)
-    if modules is None and head is None:
+        multi_vector = read_extra_head(folder, width=width, weights=weights)
+        sparse = read_token_weights(folder, transformer, width=width, weights=weights)
+    if modules is None and kind == "embed":
         _log.warning(
             "%s has no modules.json: %s pooling, not normalised, as sentence-transformers would",
             name,
@@ -80,15 +101,27 @@ def load_checkpoint(
         architecture=architecture.name,
         config=architecture.config,
         pooling=pooling,
-        prompts=read_prompts(folder) if head is None else Prompts(),
+        prompts=read_prompts(folder, kind) if head is None else Prompts(),
         tokenizer=_tokenizer_files(transformer, architecture),
         max_tokens=read_max_tokens(transformer, architecture),
         tensors={short: tensors[stored] for short, stored in stored_names.items()},
         stored_names=stored_names,
         quantizer=architecture.quantizer,
         head=head,
-        dense=read_dense(folder, modules, width=architecture.config.hidden_size, weights=weights),
+        dense=read_dense(folder, modules, width=width, weights=weights) if kind == "embed" else (),
+        has_dense=kind in ("embed", "score"),
+        multi_vector=multi_vector,
+        sparse=sparse,
     )
+
+
+def _kind(found: Task, modules: tuple[Module, ...] | None, asked: AskedTask) -> Kind:
+    """What the model is to sentence-transformers."""
+    if found == "score":
+        return "score"
+    if asked == "sparse" or any(module.kind == "SpladePooling" for module in modules or ()):
+        return "sparse"
+    return "multi_vector" if is_late_interaction(modules) else "embed"
 
 
 def _tokenizer_files(folder: ModelFolder, architecture: Architecture) -> TokenizerFiles:

@@ -18,10 +18,18 @@ MODULES_FILE = "modules.json"
 SUPPORTED_MODULES = ("Transformer", "Pooling", "Dense", "Normalize", "FlexibleQuantizer")
 """Of an embedder, in their order."""
 SCORE_MODULES = ("Transformer", "LogitScore")
-_KNOWN = tuple(dict.fromkeys((*SUPPORTED_MODULES, *SCORE_MODULES)))
+SPARSE_MODULES = ("Transformer", "SpladePooling")
+MULTI_VECTOR_MODULES = ("Transformer", "Dense", "MultiVectorMask", "Normalize")
+_OLD_KINDS = {"MLMTransformer": "Transformer"}
+_KNOWN = tuple(
+    dict.fromkeys((*SUPPORTED_MODULES, *SCORE_MODULES, *SPARSE_MODULES, *MULTI_VECTOR_MODULES))
+)
 # CrossEncoder: the transformer holds the head itself, or gives a language model's logits.
 _CHAIN = re.compile(
-    r"Transformer( LogitScore)?|Transformer Pooling( Dense)*( Normalize)?( FlexibleQuantizer)?"
+    r"Transformer( LogitScore| SpladePooling)?"
+    r"|Transformer Pooling( Dense)*( Normalize)?( FlexibleQuantizer)?"
+    r"|Transformer( Dense)+( MultiVectorMask)?( Normalize)?"
+    r"|Transformer( Dense)+ Normalize MultiVectorMask"
 )
 
 
@@ -38,8 +46,9 @@ def read_modules(folder: ModelFolder) -> tuple[Module, ...] | None:
 
     Raises:
         HotbedError: INVALID_INPUT naming the module type that is not supported, or the chain if
-            its order is not Transformer, Pooling[, Dense …][, Normalize][, FlexibleQuantizer] or
-            Transformer[, LogitScore].
+            its order is not Transformer, Pooling[, Dense …][, Normalize][, FlexibleQuantizer],
+            Transformer[, LogitScore], Transformer, SpladePooling or
+            Transformer, Dense …[, MultiVectorMask][, Normalize].
     """
     if not folder.has(MODULES_FILE):
         return None
@@ -49,9 +58,7 @@ def read_modules(folder: ModelFolder) -> tuple[Module, ...] | None:
         raise invalid(
             f"{path}: expected a list of objects with a type and a path", param=MODULES_FILE
         )
-    modules = tuple(
-        Module(kind=e["type"].rsplit(".", 1)[-1], type=e["type"], path=e["path"]) for e in entries
-    )
+    modules = tuple(Module(_kind(e["type"]), e["type"], e["path"]) for e in entries)
     for module in modules:
         if module.kind not in _KNOWN:
             raise invalid(
@@ -63,8 +70,10 @@ def read_modules(folder: ModelFolder) -> tuple[Module, ...] | None:
     if not _CHAIN.fullmatch(" ".join(kinds)):
         raise invalid(
             f"{path}: the modules are {' -> '.join(kinds) or 'none'}; supported:"
-            " Transformer -> Pooling [-> Dense ...] [-> Normalize] [-> FlexibleQuantizer], and for"
-            " a CrossEncoder Transformer [-> LogitScore]",
+            " Transformer -> Pooling [-> Dense ...] [-> Normalize] [-> FlexibleQuantizer], for a"
+            " CrossEncoder Transformer [-> LogitScore], for a SparseEncoder Transformer ->"
+            " SpladePooling, for a MultiVectorEncoder Transformer -> Dense [...]"
+            " [-> MultiVectorMask] [-> Normalize]",
             param=MODULES_FILE,
         )
     return modules
@@ -84,6 +93,11 @@ def weight_paths(folder: ModelFolder) -> list[str]:
             inside = folder.sub(module.path).path.relative_to(folder.path).as_posix()
             paths.append("" if inside == "." else inside)
     return paths
+
+
+def _kind(type_name: str) -> str:
+    last = type_name.rsplit(".", 1)[-1]
+    return _OLD_KINDS.get(last, last)
 
 
 def _is_entry(entry: object) -> bool:

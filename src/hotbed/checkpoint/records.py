@@ -12,8 +12,25 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from hotbed.checkpoint.output_records import MultiVectorHead, SparseHead
+from hotbed.checkpoint.tensor_records import (
+    DENSE_ACTIVATIONS,
+    DenseActivation,
+    DenseModule,
+    TensorInfo,
+)
 from hotbed.core.model_info import Activation, Task
+from hotbed.core.output import OutputKind
 from hotbed.core.rope import RopeScaling
+
+__all__ = [
+    "DENSE_ACTIVATIONS",
+    "DenseActivation",
+    "DenseModule",
+    "MultiVectorHead",
+    "SparseHead",
+    "TensorInfo",
+]
 
 FamilyName = Literal["bert", "decoder", "gemma3", "modernbert", "mpnet", "rotary_bert"]
 Pooling = Literal["mean", "cls", "last"]
@@ -25,14 +42,6 @@ HeadKind = Literal["bert", "roberta", "distilbert", "modernbert", "decoder", "ye
 PairForm = Literal["tokenizer", "qwen3_reranker"]
 """``tokenizer``: query and document as the tokenizer joins two texts. ``qwen3_reranker``: in
 Qwen3-Reranker's chat template."""
-DenseActivation = Literal["none", "tanh", "relu", "gelu"]
-DENSE_ACTIVATIONS: dict[str, DenseActivation] = {
-    "Identity": "none",
-    "Tanh": "tanh",
-    "ReLU": "relu",
-    "GELU": "gelu",
-}
-"""By torch's class."""
 ModelSource = Literal["folder", "package", "hub"]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -218,31 +227,12 @@ ArchitectureConfig = (
 )
 
 
-class TensorInfo(msgspec.Struct, frozen=True):
-    """Where one tensor lies and what it is, as the safetensors header says."""
-
-    file: Path
-    dtype: str
-    """safetensors name, e.g. ``F32`` or ``BF16``."""
-    shape: tuple[int, ...]
-
-
 class PoolingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How token states become one row, from modules.json and 1_Pooling/config.json."""
 
     pooling: Pooling
     normalize: bool
     """Whether a Normalize module follows."""
-
-
-class DenseModule(msgspec.Struct, frozen=True, kw_only=True):
-    """A linear layer between pooling and normalisation, from a Dense module's folder."""
-
-    in_features: _Count
-    out_features: _Count
-    activation: DenseActivation
-    tensors: Mapping[str, TensorInfo]
-    """``linear.weight`` and, if there is one, ``linear.bias``; empty without the weights."""
 
 
 class ScoreHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -317,6 +307,10 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Linear layers that the pooled row goes through, in order."""
     head: ScoreHead | None = None
     """Of a model that scores; None: it embeds."""
+    has_dense: bool = True
+    """Whether pooled rows mean something; if not, `pooling` does not either."""
+    multi_vector: MultiVectorHead | None = None
+    sparse: SparseHead | None = None
 
     @property
     def dimensions(self) -> int:
@@ -328,3 +322,15 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def task(self) -> Task:
         return "embed" if self.head is None else "score"
+
+    @property
+    def outputs(self) -> tuple[tuple[OutputKind, int], ...]:
+        """What an embedding model gives, with the native widths; see `ModelInfo.outputs`."""
+        if self.head is not None:
+            return ()
+        made: list[tuple[OutputKind, int]] = [("dense", self.dimensions)] if self.has_dense else []
+        if self.multi_vector is not None:
+            made.append(("multi_vector", self.multi_vector.dimensions))
+        if self.sparse is not None:
+            made.append(("sparse", self.config.vocab_size))
+        return (*made, ("tokens", self.config.hidden_size))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -14,20 +14,30 @@ from hotbed.core.errors import invalid
 from hotbed.core.model_info import Task
 
 SETTINGS_FILE = "config_sentence_transformers.json"
-_TRANSFORMER_FILE = "sentence_bert_config.json"
-_TRANSFORMER_FIELDS: dict[Task, dict[str, tuple[str, ...]]] = {
-    "embed": {
-        "transformer_task": ("feature-extraction",),
-        "module_output_name": ("token_embeddings",),
-    },
+TRANSFORMER_FILE = "sentence_bert_config.json"
+Kind = Task | Literal["multi_vector", "sparse"]
+"""What a folder's model is to sentence-transformers: its classes read other fields."""
+_STATES: dict[str, tuple[str, ...]] = {
+    "transformer_task": ("feature-extraction",),
+    "module_output_name": ("token_embeddings",),
+}
+_TRANSFORMER_FIELDS: dict[Kind, dict[str, tuple[str, ...]]] = {
+    "embed": _STATES,
+    "multi_vector": _STATES,
+    "sparse": {"transformer_task": ("fill-mask",), "module_output_name": ("token_embeddings",)},
     "score": {
         "transformer_task": ("sequence-classification", "text-generation"),
         "module_output_name": ("scores", "causal_logits"),
     },
 }
-_MODEL_TYPES: dict[Task, str] = {"embed": "SentenceTransformer", "score": "CrossEncoder"}
+_MODEL_TYPES: dict[Kind, tuple[str, ...]] = {
+    "embed": ("SentenceTransformer",),
+    "score": ("CrossEncoder",),
+    "multi_vector": ("MultiVectorEncoder", "ColBERT"),  # the second one is PyLate's
+    "sparse": ("SparseEncoder",),
+}
 _LIMITS = (
-    (_TRANSFORMER_FILE, "max_seq_length"),
+    (TRANSFORMER_FILE, "max_seq_length"),
     ("tokenizer_config.json", "model_max_length"),
 )
 
@@ -99,7 +109,7 @@ def _pooling_modes(raw: dict[str, Any]) -> list[str]:
     return [name for flag, name in _FLAGS.items() if raw.get(flag)] or ["mean"]
 
 
-def read_prompts(folder: ModelFolder, task: Task = "embed") -> Prompts:
+def read_prompts(folder: ModelFolder, kind: Kind = "embed") -> Prompts:
     """Prompts by name, with the default's name.
 
     Raises:
@@ -110,14 +120,16 @@ def read_prompts(folder: ModelFolder, task: Task = "embed") -> Prompts:
         return Prompts()
     path = folder.path / SETTINGS_FILE
     raw = read_json_object(path)
-    model_type = raw.get("model_type", _MODEL_TYPES[task])
-    if model_type != _MODEL_TYPES[task]:
-        raise unsupported(path, "model_type", model_type, (_MODEL_TYPES[task],))
+    known_types = _MODEL_TYPES[kind]
+    model_type = raw.get("model_type", known_types[0])
+    if model_type not in known_types:
+        raise unsupported(path, "model_type", model_type, known_types)
     default = raw.get("default_prompt_name")
+    by_name = raw.get("prompts") or {}
+    if kind == "multi_vector":
+        by_name = _with_prefixes(raw, by_name)
     try:
-        prompts = msgspec.convert(
-            {"by_name": raw.get("prompts") or {}, "default_name": default}, Prompts
-        )
+        prompts = msgspec.convert({"by_name": by_name, "default_name": default}, Prompts)
     except msgspec.ValidationError as error:
         raise invalid(f"{path}: prompts: {error}", param="prompts") from error
     if default is not None and default not in prompts.by_name:
@@ -129,21 +141,31 @@ def read_prompts(folder: ModelFolder, task: Task = "embed") -> Prompts:
     return prompts
 
 
-def check_transformer(transformer: ModelFolder, task: Task = "embed") -> None:
+def _with_prefixes(raw: dict[str, Any], prompts: dict[str, Any]) -> dict[str, Any]:
+    """PyLate's prefixes of queries and documents in front of the prompts of these names."""
+    made = dict(prompts)
+    for field, name in (("query_prefix", "query"), ("document_prefix", "document")):
+        prefix = raw.get(field)
+        if isinstance(prefix, str) and prefix:
+            made[name] = prefix + str(made.get(name) or "").removeprefix(prefix)
+    return made
+
+
+def check_transformer(transformer: ModelFolder, kind: Kind = "embed") -> None:
     """Refuse a Transformer module that yields anything but what the task stands on.
 
     Args:
         transformer: the folder of the Transformer module.
-        task: last hidden states for ``embed``, logits for ``score``.
+        kind: last hidden states for ``embed`` and ``multi_vector``, logits for the others.
 
     Raises:
         HotbedError: INVALID_INPUT naming the field, e.g. the fill-mask task of SPLADE.
     """
-    if not transformer.has(_TRANSFORMER_FILE):
+    if not transformer.has(TRANSFORMER_FILE):
         return
-    path = transformer.path / _TRANSFORMER_FILE
+    path = transformer.path / TRANSFORMER_FILE
     raw = read_json_object(path)
-    for field, supported in _TRANSFORMER_FIELDS[task].items():
+    for field, supported in _TRANSFORMER_FIELDS[kind].items():
         if raw.get(field) not in (None, *supported):
             raise unsupported(path, field, raw[field], supported)
 

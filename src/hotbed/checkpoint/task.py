@@ -12,14 +12,15 @@ from typing import Literal
 
 from hotbed.checkpoint.config_fields import Architecture
 from hotbed.checkpoint.folder import ModelFolder, read_json_object
-from hotbed.checkpoint.modules import Module
+from hotbed.checkpoint.modules import SCORE_MODULES, Module
 from hotbed.checkpoint.reranker_template import has_reranker_template
 from hotbed.checkpoint.score import CAUSAL, HEADS
 from hotbed.checkpoint.sentence_transformers import SETTINGS_FILE
 from hotbed.core.errors import invalid
 from hotbed.core.model_info import Task
 
-AskedTask = Literal["auto", "embed", "score"]
+AskedTask = Literal["auto", "embed", "score", "sparse"]
+"""``sparse``: embed, a masked language model as a SPLADE (`hotbed.checkpoint.sparse`)."""
 
 _CLASSIFIER = "ForSequenceClassification"
 
@@ -43,6 +44,8 @@ def find_task(
     Raises:
         HotbedError: INVALID_INPUT if the model cannot do what is asked.
     """
+    if asked == "sparse":
+        asked = "embed"
     found, is_sure = _found_task(folder, transformer, modules, architecture)
     if asked in ("auto", found) or (architecture.name == CAUSAL and not is_sure):
         return found if asked == "auto" else asked
@@ -62,7 +65,7 @@ def _found_task(
 ) -> tuple[Task, bool]:
     """(the task, whether it is certain)."""
     if modules is not None:
-        return ("embed" if any(m.kind == "Pooling" for m in modules) else "score"), True
+        return ("score" if all(m.kind in SCORE_MODULES for m in modules) else "embed"), True
     if folder.has(SETTINGS_FILE):
         settings = read_json_object(folder.path / SETTINGS_FILE)
         if settings.get("model_type") == "CrossEncoder":

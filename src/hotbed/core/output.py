@@ -1,4 +1,4 @@
-"""What a client asks the rows to be: dimensions, type, normalised or not; scores raw or not.
+"""What a client asks for: the kind of output, and its rows' dimensions, type and normalisation.
 
 Order of the steps, always in fp32: cut to `dimensions` (Matryoshka), normalise, quantise.
 """
@@ -6,9 +6,20 @@ Order of the steps, always in fp32: cut to `dimensions` (Matryoshka), normalise,
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
+
+OutputKind = Literal["dense", "tokens", "multi_vector", "sparse"]
+"""``dense``: one row a sequence (or span); of a model that scores, its scores. ``tokens``: the
+final state of every token, special tokens included. ``multi_vector``: a vector a token for late
+interaction (ColBERT), from the model's own head. ``sparse``: weights of token ids (SPLADE,
+bge-m3), each row one `SPARSE_ENTRY`, ids rising within a sequence, weights above 0."""
+OUTPUT_KINDS: tuple[OutputKind, ...] = get_args(OutputKind)
+
+SPARSE_ENTRY = np.dtype([("token", "<i4"), ("weight", "<f4")])
+"""One row of a sparse output."""
 
 
 class OutputDtype(enum.Enum):
@@ -54,22 +65,45 @@ class OutputSpec:
             say.
         raw_scores: the logits instead of what the model's activation makes of them. Of a model that
             scores, the other three stay as they are: its rows are float32 [labels].
+        kind: what is asked for. Of sparse outputs all of the above stays as it is.
+        also: more outputs of the same pass over the model, of other kinds, without any `also`.
     """
 
     dimensions: int = 0
     dtype: OutputDtype = OutputDtype.FLOAT32
     normalize: bool | None = None
     raw_scores: bool = False
+    kind: OutputKind = "dense"
+    also: tuple[OutputSpec, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the answer is one row a sequence (or span) and nothing more."""
+        return self.kind == "dense" and not self.also
+
+    def each(self) -> tuple[OutputSpec, ...]:
+        """One spec an output, this one's own first."""
+        return (replace(self, also=()), *self.also) if self.also else (self,)
+
+    @property
+    def row_dtype(self) -> np.dtype[np.generic]:
+        """Type of the elements of a row."""
+        return SPARSE_ENTRY if self.kind == "sparse" else self.dtype.numpy
 
     def row_width(self, native_dimensions: int) -> int:
-        """Elements of `dtype` in a row of this spec (bytes for the packed types)."""
+        """Elements in a row of this spec (bytes for the packed types); 1 of a sparse output."""
+        if self.kind == "sparse":
+            return 1
         dims = self.dimensions or native_dimensions
         return dims // 8 if self.dtype.is_packed else dims
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSegment:
-    """Rows start to stop (exclusive) of a step share one output spec."""
+    """The batch's rows start to stop (exclusive), one a sequence or span, share one output spec.
+
+    Several segments may be of the same rows: outputs of one pass.
+    """
 
     start: int
     stop: int

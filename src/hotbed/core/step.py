@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSegment
-from hotbed.core.ragged import RaggedBatch
+from hotbed.core.ragged import Int32Array, RaggedBatch
+from hotbed.core.rows import RowSet
 
 
 class EngineDeadError(Exception):
@@ -31,14 +32,21 @@ class StepResult:
     """What a step computed.
 
     Attributes:
-        rows: one C-contiguous array [rows of the segment, row width] of the segment's dtype
-            for each segment, in order. The caller owns the memory.
-        finite: bool [R]; False where a row held NaN or infinity before quantisation.
-            Such a row must never be sent.
+        rows: one C-contiguous array [rows, row width] of the spec's `row_dtype` for each segment,
+            in order. The caller owns the memory.
+        finite: bool [R], for each row of the batch; False where what was made of it held NaN or
+            infinity before quantisation. It must never be sent.
+        counts: for each segment int32 [its sequences], the rows that each of them gave; None where
+            it is one each (or one a span). None in all: that holds for every segment.
     """
 
     rows: list[NDArray[Any]]
     finite: NDArray[np.bool_]
+    counts: list[Int32Array | None] | None = None
+
+    def row_set(self, segment: int) -> RowSet:
+        """Output of one segment."""
+        return RowSet(self.rows[segment], None if self.counts is None else self.counts[segment])
 
 
 class PendingStep(Protocol):
@@ -84,7 +92,9 @@ class Engine(Protocol):
             batch: S >= 1 sequences, each of 1 to `info.max_tokens` tokens with ids below
                 `info.vocab_size`; spans only where `info.check_spans` lets them, `pair_starts` only
                 where `info.token_types` is 2 (all of it already checked by the caller).
-            segments: cover rows 0 to R without gap or overlap, in order.
+            segments: cover rows 0 to R in order and without a gap, of outputs that `info` names.
+                Several of different kinds may be of the same rows, side by side; of outputs with
+                counts they are rows of whole sequences that have no spans of their own.
 
         Raises:
             EngineDeadError: no later step can succeed. A step's own failure (out of memory, a

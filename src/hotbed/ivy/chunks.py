@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from hotbed.core.errors import ErrorCode, HotbedError, shift_input_index
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
+from hotbed.core.rows import RowSet
 from hotbed.ivy.caller import Caller
 from hotbed.ivy.pool import ReplicaPool
 from hotbed.wire import tulip_pb2 as pb
-from hotbed.wire.codec import decode_rows
+from hotbed.wire.codec import decode_row_sets, decode_rows
 from hotbed.wire.errors import RETRY_AFTER_S
 
 
@@ -37,16 +38,18 @@ class ChunkRows:
     """What a replica gave for a chunk.
 
     Attributes:
-        rows: [inputs of the chunk, row width], read-only.
+        rows: [inputs of the chunk, row width], read-only; of the first output if there are `sets`.
         fingerprint: of the model that made them.
         queue_us: wait in the replica's queue.
         device_us: time on its device.
+        sets: of a spec that is not plain: one for each output.
     """
 
     rows: NDArray[Any]
     fingerprint: str
     queue_us: int
     device_us: int
+    sets: tuple[RowSet, ...] = ()
 
 
 class ChunkCalls:
@@ -60,12 +63,17 @@ class ChunkCalls:
     Args:
         pool: of replicas.
         spec: what the rows shall be.
-        row_width: elements in a row of that spec.
+        row_width: elements in a row of that spec; of one that is not plain for each output.
         caller: who asks.
     """
 
     def __init__(
-        self, pool: ReplicaPool, spec: OutputSpec, *, row_width: int, caller: Caller
+        self,
+        pool: ReplicaPool,
+        spec: OutputSpec,
+        *,
+        row_width: int | tuple[int, ...],
+        caller: Caller,
     ) -> None:
         self._pool = pool
         self._spec = spec
@@ -104,6 +112,8 @@ class ChunkCalls:
                     await self._answered.wait()
 
     def _checked(self, reply: pb.Rows, chunk: Chunk) -> ChunkRows:
+        if isinstance(self._row_width, tuple):
+            return self._checked_sets(reply, chunk, self._row_width)
         rows = decode_rows(reply)
         expected = (chunk.batch.num_rows, self._row_width)
         if rows.shape != expected or rows.dtype != self._spec.dtype.numpy:
@@ -114,3 +124,19 @@ class ChunkCalls:
             )
         timings = reply.timings
         return ChunkRows(rows, reply.fingerprint, timings.queue_us, timings.device_us)
+
+    def _checked_sets(self, reply: pb.Rows, chunk: Chunk, widths: tuple[int, ...]) -> ChunkRows:
+        sets = tuple(decode_row_sets(reply))
+        specs = self._spec.each()
+        asked = [
+            (chunk.batch.num_sequences, width, spec.row_dtype, spec.kind == "dense")
+            for width, spec in zip(widths, specs, strict=True)
+        ]
+        got = [(s.num_sequences, s.rows.shape[1], s.rows.dtype, s.counts is None) for s in sets]
+        if got != asked:
+            raise HotbedError(
+                ErrorCode.INTERNAL,
+                f"A replica answered outputs of {got}, asked for were {asked}: this is a bug.",
+            )
+        timings = reply.timings
+        return ChunkRows(sets[0].rows, reply.fingerprint, timings.queue_us, timings.device_us, sets)

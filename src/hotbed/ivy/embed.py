@@ -61,6 +61,8 @@ class EmbedPipeline:
         info = self._pool.info or await self._pool.wait_for_info(caller.deadline)
         if info.task != "embed":
             raise invalid("The model scores pairs; it has no embeddings: use /v1/rerank.", "model")
+        if info.outputs and info.outputs[0][0] != "dense":  # where there are dense rows, they lead
+            info.check_output("dense")
         _check_dimensions(request.spec, info.dimensions)
         if request.documents is not None:
             info.check_spans()

@@ -12,6 +12,7 @@ import pybase64
 from numpy.typing import NDArray
 
 from hotbed.core.output import OutputDtype
+from hotbed.core.rows import RowSet
 
 Encoding = Literal[
     "float", "base64", "int8", "uint8", "binary", "ubinary", "base64_int8", "base64_binary"
@@ -78,6 +79,46 @@ async def number_rows(arrays: Sequence[NDArray[Any]]) -> list[orjson.Fragment]:
             numbers = 0
             await asyncio.sleep(0)
     return fragments
+
+
+async def vector_lists(rows: RowSet) -> list[orjson.Fragment]:
+    """One JSON list of lists a sequence: its rows."""
+    lists: list[orjson.Fragment] = []
+    numbers = 0
+    for part in rows.split():
+        step = max(1, SLICE_NUMBERS // max(1, part.shape[1]))
+        pieces = []
+        for start in range(0, len(part), step):
+            piece = orjson.dumps(part[start : start + step], option=orjson.OPT_SERIALIZE_NUMPY)
+            pieces.append(piece[1:-1])
+            numbers += part[start : start + step].size
+            if numbers >= SLICE_NUMBERS:
+                numbers = 0
+                await asyncio.sleep(0)
+        lists.append(orjson.Fragment(b"[" + b",".join(pieces) + b"]"))
+    return lists
+
+
+def vector_strings(rows: RowSet) -> list[str]:
+    """One string a sequence: base64 of its rows' bytes, end to end."""
+    return [pybase64.b64encode_as_string(part.tobytes()) for part in rows.split()]
+
+
+async def entry_lists(rows: RowSet, token: str, weight: str) -> list[list[dict[str, Any]]]:
+    """One list a sequence, an object an entry, whose fields have these names; for
+    `orjson.OPT_SERIALIZE_NUMPY`.
+    """
+    lists = []
+    numbers = 0
+    for part in rows.split():
+        # Weights stay float32: orjson then writes the shortest text that reads back as the same.
+        pairs = zip(part["token"][:, 0].tolist(), part["weight"][:, 0], strict=True)
+        lists.append([{token: number, weight: value} for number, value in pairs])
+        numbers += len(part)
+        if numbers >= SLICE_NUMBERS // 16:  # objects take longer than numbers
+            numbers = 0
+            await asyncio.sleep(0)
+    return lists
 
 
 def _rows(arrays: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:

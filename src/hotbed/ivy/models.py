@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from hotbed.core.model_info import ModelInfo
 from hotbed.ivy.http import Reply
 from hotbed.ivy.registry import ModelService, Registry
 
@@ -26,6 +27,9 @@ class Model(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     normalize: bool | None
     fingerprint: str | None
     """Of the replicas' model."""
+    outputs: dict[str, int] | None
+    """Native width of each: dimensions of vectors, of sparse the number of token ids; of a model
+    that scores, its labels."""
 
 
 class ModelList(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -66,4 +70,11 @@ class ModelRoutes:
             dimensions=None if info is None else info.dimensions,
             normalize=None if info is None else info.normalize,
             fingerprint=None if info is None else info.fingerprint,
+            outputs=None if info is None else _outputs(info),
         )
+
+
+def _outputs(info: ModelInfo) -> dict[str, int]:
+    if info.task == "score":
+        return {"scores": info.dimensions}
+    return {str(kind): width for kind, width in info.widths.items()}

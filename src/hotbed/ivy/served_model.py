@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hotbed.checkpoint.load import load_checkpoint
-from hotbed.checkpoint.records import Prompts, Quantizer
+from hotbed.checkpoint.records import MultiVectorHead, Prompts, Quantizer
+from hotbed.core.errors import invalid
 from hotbed.ivy.expected import ExpectedModel
 from hotbed.ivy.models_file import (
     ModelEntry,
@@ -14,6 +15,7 @@ from hotbed.ivy.models_file import (
     read_prompts_file,
 )
 from hotbed.ivy.settings import IvySettings
+from hotbed.text.multi_vector import check_marks
 from hotbed.text.pairs import PairTokenizer
 from hotbed.text.tokenizer import Tokenizer
 
@@ -31,6 +33,7 @@ class ServedModel:
         replicas: addresses of its replicas; empty: those of the settings.
         min_ready_replicas: healthy ones that /ready asks for; None: all of them.
         pairs: of a model that scores; None: it embeds.
+        multi_vector: how texts are read for late interaction; None: the model has no such output.
     """
 
     names: tuple[str, ...]
@@ -41,6 +44,7 @@ class ServedModel:
     replicas: tuple[str, ...] = ()
     min_ready_replicas: int | None = None
     pairs: PairTokenizer | None = None
+    multi_vector: MultiVectorHead | None = None
 
 
 def load_served_models(settings: IvySettings) -> list[ServedModel]:
@@ -63,6 +67,7 @@ def load_served_models(settings: IvySettings) -> list[ServedModel]:
         min_ready_replicas=settings.min_ready_replicas,
         default_prompt=prompts.default_prompt,
         prompts=prompts.prompts,
+        instruction=prompts.instruction,
     )
     return [_load(entry, settings)]
 
@@ -80,7 +85,11 @@ def _load(entry: ModelEntry, settings: IvySettings) -> ServedModel:
     )
     pairs = None
     if checkpoint.head is not None:
-        pairs = PairTokenizer(tokenizer, checkpoint.head)
+        pairs = PairTokenizer(tokenizer, entry.over_head(checkpoint.head, entry.model))
+    elif entry.instruction is not None:
+        raise invalid(f"instruction: {entry.model} is no reranker")
+    if checkpoint.multi_vector is not None:
+        check_marks(tokenizer, checkpoint.multi_vector)
     return ServedModel(
         names=served_names(entry.model, entry.names),
         tokenizer=tokenizer,
@@ -88,6 +97,7 @@ def _load(entry: ModelEntry, settings: IvySettings) -> ServedModel:
         expected=ExpectedModel(checkpoint.name, vocab_size, checkpoint.max_tokens, checkpoint.task),
         quantizer=checkpoint.quantizer,
         pairs=pairs,
+        multi_vector=checkpoint.multi_vector,
         replicas=entry.replicas,
         min_ready_replicas=entry.min_ready_replicas,
     )

@@ -29,7 +29,7 @@ class IvySettings:
     revision, served_model_names, replicas, min_ready_replicas and prompts_file are not given."""
     prompts_file: Path | None = None
     """TOML file with prompts for the model, in place of its own or beside them."""
-    task: Literal["auto", "embed", "score"] = "auto"
+    task: Literal["auto", "embed", "score", "sparse"] = "auto"
     """What the model does: embed or score (rerank, classify); auto: what its files say."""
     served_model_names: tuple[str, ...] = ()
     """More names that clients may ask for; the first one is the name in the answers."""

@@ -8,14 +8,17 @@ from typing import Any
 from numpy.typing import NDArray
 
 from hotbed.core.errors import ErrorCode, HotbedError
+from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
+from hotbed.core.rows import RowSet
 from hotbed.ivy.bounded import map_bounded
 from hotbed.ivy.caller import Caller
 from hotbed.ivy.chunks import Chunk, ChunkCalls, ChunkRows
 from hotbed.ivy.pool import ReplicaPool
 from hotbed.text.split import split
 from hotbed.wire.errors import RETRY_AFTER_S
+from hotbed.wire.limits import MAX_ANSWER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,18 @@ class SpreadRows:
     @property
     def num_chunks(self) -> int:
         return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadOutputs:
+    """The same for a spec that is not plain; `sets` has one for each of its outputs."""
+
+    sets: list[RowSet]
+    num_chunks: int
+    fingerprint: str
+    queue_us: int
+    device_us: int
+    step_us: int
 
 
 async def spread(
@@ -85,6 +100,37 @@ async def spread(
     )
 
 
+async def spread_outputs(
+    pool: ReplicaPool,
+    batch: RaggedBatch,
+    spec: OutputSpec,
+    *,
+    info: ModelInfo,
+    caller: Caller,
+    max_chunks_per_replica: int,
+) -> SpreadOutputs:
+    """The same for a spec that is not plain; chunks are cut so that their answers fit a message."""
+    widths = tuple(info.row_width(one) for one in spec.each())
+    calls = ChunkCalls(pool, spec, row_width=widths, caller=caller)
+    limit = max_chunks_per_replica * max(1, pool.num_up)
+    # Half of an answer for what each token gives, half for what each sequence gives.
+    of_token = sum(info.answer_bytes(one, 1, 0) for one in spec.each())
+    of_sequence = sum(info.answer_bytes(one, 0, 1) for one in spec.each())
+    max_tokens = MAX_ANSWER_BYTES // 2 // max(of_token, 1)
+    max_sequences = MAX_ANSWER_BYTES // 2 // max(of_sequence, 1)
+    with pool.pending.hold(batch.num_tokens):
+        chunks = _cut(batch, pool, max_tokens=max_tokens, max_sequences=max_sequences)
+        answers = await map_bounded(calls.embed, chunks, limit=limit)
+    return SpreadOutputs(
+        sets=[RowSet.concatenate(sets) for sets in zip(*(a.sets for a in answers), strict=True)],
+        num_chunks=len(answers),
+        fingerprint=_common_fingerprint(answers),
+        queue_us=max(answer.queue_us for answer in answers),
+        device_us=sum(answer.device_us for answer in answers),
+        step_us=max(answer.device_us for answer in answers),
+    )
+
+
 def check_request_tokens(
     num_tokens: int, limit: int, field: str, *, whose: str = "max_request_tokens"
 ) -> None:
@@ -98,10 +144,19 @@ def check_request_tokens(
         )
 
 
-def _cut(batch: RaggedBatch, pool: ReplicaPool) -> list[Chunk]:
+def _cut(
+    batch: RaggedBatch,
+    pool: ReplicaPool,
+    *,
+    max_tokens: int | None = None,
+    max_sequences: int | None = None,
+) -> list[Chunk]:
+    """Chunks of the pool's size, or smaller ones."""
     if batch.num_sequences == 1:
         return [Chunk(0, batch)]
-    max_tokens, max_sequences = pool.chunk_size()
+    of_pool = pool.chunk_size()
+    max_tokens = max(1, min(of_pool[0], max_tokens or of_pool[0]))
+    max_sequences = max(1, min(of_pool[1], max_sequences or of_pool[1]))
     # A replica counts rows: of a document in chunks there are more than sequences.
     counts = None if batch.spans is None else batch.spans.counts
     spans = split(batch.lengths, max_tokens=max_tokens, max_sequences=max_sequences, counts=counts)

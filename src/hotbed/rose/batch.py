@@ -13,7 +13,7 @@ and norms do not mix, attention and pooling read only real rows: a pad row never
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -52,6 +52,8 @@ class PackedBatch:
         groups: the sequences by length, in the order they lie; on a GPU empty, or one group
             that is the whole batch where the step's configuration is for one length.
         restore: int64 [R]; row i of the caller is row ``restore[i]`` of the pooled rows.
+        places: int64 [R]; row i of the caller is of the sequence that lies at place ``places[i]``;
+            on a GPU, where sequences lie as they came, empty like `restore`.
         row_offsets: int32 [2 slots + 2] if spans get the rows, else None: 0, then start and stop of
             each span in the order they lie, so gap and span by turns; on a GPU slots >= R, the
             rest without tokens. The last entry is T.
@@ -65,6 +67,7 @@ class PackedBatch:
     groups: tuple[LengthGroup, ...]
     restore: NDArray[np.int64]
     row_offsets: Tensor | None = None
+    places: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 def token_bucket(num_tokens: int) -> int:
@@ -131,9 +134,9 @@ def pack(batch: RaggedBatch, *, pair_offset: int = 0) -> PackedBatch:
         groups = _groups(sorted_lengths)
         restore = np.empty(len(order), dtype=np.int64)
         restore[order] = np.arange(len(order))
-    row_offsets = None
+    row_offsets, places = None, restore
     if batch.spans is not None:
-        row_offsets, restore = _spans(batch, order, cu_seqlens, padded)
+        row_offsets, restore, places = _spans(batch, order, cu_seqlens, padded)
     return PackedBatch(
         token_ids=torch.from_numpy(token_ids),
         positions=torch.from_numpy(positions),
@@ -142,14 +145,15 @@ def pack(batch: RaggedBatch, *, pair_offset: int = 0) -> PackedBatch:
         max_seqlen=groups[0].length,
         groups=groups,
         restore=restore,
+        places=places,
         row_offsets=row_offsets,
     )
 
 
 def _spans(
     batch: RaggedBatch, order: NDArray[np.int64], cu_seqlens: NDArray[np.int32], padded: int
-) -> tuple[Tensor, NDArray[np.int64]]:
-    """(row_offsets, restore) of a batch with spans whose sequences lie in this order."""
+) -> tuple[Tensor, NDArray[np.int64], NDArray[np.int64]]:
+    """(row_offsets, restore, places) of a batch with spans whose sequences lie in this order."""
     spans = batch.spans
     assert spans is not None, "called for a batch with spans"
     num_spans = len(spans.bounds)
@@ -163,7 +167,7 @@ def _spans(
     offsets[-1] = padded
     restore = np.empty(num_spans, dtype=np.int64)
     restore[span_order] = np.arange(num_spans)
-    return torch.from_numpy(offsets), restore
+    return torch.from_numpy(offsets), restore, place
 
 
 def _groups(sorted_lengths: NDArray[np.int32]) -> tuple[LengthGroup, ...]:

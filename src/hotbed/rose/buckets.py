@@ -21,6 +21,7 @@ class StepConfig(NamedTuple):
         max_seqlen: no sequence is longer.
         uniform: whether all `num_slots` sequences have `max_seqlen` tokens, without pad rows.
         num_spans: spans it has room for; 0 where sequences get the rows.
+        keeps_states: whether the tokens' states are asked for; a graph then keeps their memory.
     """
 
     num_tokens: int
@@ -28,6 +29,7 @@ class StepConfig(NamedTuple):
     max_seqlen: int
     uniform: bool = False
     num_spans: int = 0
+    keeps_states: bool = False
 
 
 def step_config(

@@ -20,8 +20,9 @@ class InputBuffers:
     """
 
     def __init__(self, config: StepConfig, device: torch.device, *, pair_offset: int = 0) -> None:
-        num_tokens, num_slots, max_seqlen, uniform, num_spans = config
+        num_tokens, num_slots, max_seqlen, uniform, num_spans, _ = config
         self._config = config
+        self.keeps_states = config.keeps_states
         self._pair_offset = pair_offset
         num_row_offsets = 2 * num_spans + 2 if num_spans else 0
         self.num_ints = 2 * num_tokens + num_slots + 2 + num_row_offsets

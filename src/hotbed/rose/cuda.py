@@ -28,6 +28,7 @@ from hotbed.rose.buckets import StepConfig, step_config
 from hotbed.rose.buffers import InputBuffers
 from hotbed.rose.graphs import CaptureMode, GraphCache, GraphCounters
 from hotbed.rose.layers.pool import PooledRows, pool_rows
+from hotbed.rose.outputs import Made, Outputs, TokenView
 from hotbed.rose.readback import read_back
 from hotbed.rose.recipe import AnyRecipe
 from hotbed.rose.registry import Model
@@ -93,6 +94,7 @@ class CudaRunner:
     Args:
         model: built on the device.
         recipe: of its rows.
+        outputs: the heads of other outputs; None: there are none.
         device: the CUDA device.
         settings: of the graphs.
         by_length: whether the attention backend wants a class of longest sequences.
@@ -116,8 +118,10 @@ class CudaRunner:
         by_shape: bool = False,
         max_tokens: int = _WARM_UP_LENGTH,
         pair_offset: int = 0,
+        outputs: Outputs | None = None,
     ) -> None:
         self._model = model
+        self._outputs = outputs
         self._pair_offset = pair_offset
         self._recipe = recipe
         self._device = device
@@ -163,19 +167,22 @@ class CudaRunner:
 
     def submit(self, batch: RaggedBatch, segments: Sequence[OutputSegment]) -> Future[StepResult]:
         """Enqueue one step; returns without waiting for the device."""
-        config = self._config_of(batch)
+        others = [s for s in segments if s.spec.kind != "dense"]
+        config = self._config_of(batch, keeps_states=bool(others))
         try:
             with self._on_stream:
                 inputs = self._inputs_of(config)
                 sent = self._input_staging.take(inputs.num_ints)
                 inputs.fill(sent.array, batch)
                 inputs.device_ints.copy_(sent.first(inputs.num_ints), non_blocking=True)
+                done = self._graphs.run(config, lambda: self._work(inputs))
                 rows = read_back(
-                    self._graphs.run(config, lambda: self._work(inputs)),
+                    done,
                     segments,
                     num_rows=batch.num_rows,
                     recipe=self._recipe,
                     pool=self._row_staging,
+                    made=[self._make(done, inputs, batch, segment) for segment in others],
                 )
                 if rows.staging.event is None:
                     rows.staging.event = torch.cuda.Event()
@@ -205,7 +212,8 @@ class CudaRunner:
                 return True
         while self._likely:
             batch = self._likely.pop()
-            if not self._graphs.knows(self._config_of(batch)):
+            keeps_states = self._usual_spec.kind != "dense"
+            if not self._graphs.knows(self._config_of(batch, keeps_states=keeps_states)):
                 self._run(batch)
                 return True
         return False
@@ -230,10 +238,14 @@ class CudaRunner:
         self._inputs.clear()
 
     def _run(self, batch: RaggedBatch) -> Future[StepResult]:
-        return self.submit(batch, (OutputSegment(0, batch.num_sequences, OutputSpec()),))
+        return self.submit(batch, (OutputSegment(0, batch.num_sequences, self._usual_spec),))
 
-    def _config_of(self, batch: RaggedBatch) -> StepConfig:
-        return step_config(
+    @property
+    def _usual_spec(self) -> OutputSpec:
+        return OutputSpec() if self._outputs is None else OutputSpec(kind=self._outputs.first)
+
+    def _config_of(self, batch: RaggedBatch, *, keeps_states: bool) -> StepConfig:
+        config = step_config(
             batch.num_tokens,
             batch.num_sequences,
             int(batch.lengths.max()) if self._by_length or self._by_shape else 0,
@@ -241,6 +253,7 @@ class CudaRunner:
             num_spans=0 if batch.spans is None else batch.num_rows,
             by_shape=self._by_shape,
         )
+        return config._replace(keeps_states=True) if keeps_states else config
 
     def _inputs_of(self, config: StepConfig) -> InputBuffers:
         inputs = self._inputs.get(config)
@@ -259,7 +272,25 @@ class CudaRunner:
         pooled = pool_rows(
             states, inputs.batch, self._recipe.pooling, normalize=self._recipe.normalize
         )
-        return self._recipe.of_pooled_on_gpu(pooled)
+        rows = self._recipe.of_pooled_on_gpu(pooled)
+        return rows._replace(states=states) if inputs.keeps_states else rows
+
+    @torch.inference_mode()
+    def _make(
+        self, done: PooledRows, inputs: InputBuffers, batch: RaggedBatch, segment: OutputSegment
+    ) -> Made:
+        """One output other than dense rows, of the segment's sequences alone; eager."""
+        assert self._outputs is not None, "the engine has checked that there are outputs: a bug"
+        assert done.states is not None, "the step's configuration keeps the states: a bug"
+        first, last = batch.sequence_of(segment.start), batch.sequence_of(segment.stop - 1) + 1
+        start, stop = int(batch.cu_seqlens[first]), int(batch.cu_seqlens[last])
+        view = TokenView(
+            done.states[start:stop],
+            inputs.batch.cu_seqlens[first : last + 1] - start,
+            batch.lengths[first:last],
+            batch.token_ids[start:stop],
+        )
+        return self._outputs.make(view, segment.spec)
 
     def _complete(self) -> None:
         while (future := self._watched.get()) is not None:

@@ -11,9 +11,16 @@ from typing import get_args
 
 from hotbed.checkpoint.config import MODEL_TYPES
 from hotbed.checkpoint.config_rope import ROPE_TYPES
-from hotbed.checkpoint.modules import SCORE_MODULES, SUPPORTED_MODULES
+from hotbed.checkpoint.modules import (
+    MULTI_VECTOR_MODULES,
+    SCORE_MODULES,
+    SPARSE_MODULES,
+    SUPPORTED_MODULES,
+)
+from hotbed.checkpoint.multi_vector import HEAD_FILE
 from hotbed.checkpoint.records import DENSE_ACTIVATIONS, HeadKind, Pooling
 from hotbed.checkpoint.score import HEADS
+from hotbed.checkpoint.sparse import MLM_MODELS, SPARSE_HEAD_FILE
 from hotbed.core.output import OutputDtype
 from hotbed.rose.attention.select import describe
 from hotbed.rose.registry import FAMILIES
@@ -21,7 +28,7 @@ from hotbed.rose.registry import FAMILIES
 EXAMPLES = {
     "bert": "all-MiniLM, bge, e5, gte (base, large), LaBSE; ms-marco cross-encoders",
     "roberta": "all-distilroberta, all-roberta-large",
-    "xlm-roberta": "bge-m3 (dense), multilingual-e5, arctic-embed-l-v2.0; bge-reranker-v2-m3",
+    "xlm-roberta": "bge-m3, multilingual-e5, arctic-embed-l-v2.0; bge-reranker-v2-m3",
     "camembert": "sentence-camembert",
     "distilbert": "msmarco-distilbert, multi-qa-distilbert, distiluse",
     "mpnet": "all-mpnet-base-v2, multi-qa-mpnet, paraphrase-mpnet",
@@ -79,6 +86,21 @@ _HEADS: dict[HeadKind, str] = {
 }
 
 
+_OUTPUTS = """\
+## Outputs
+
+Every embedding model gives `tokens`, the final state of each token. Dense rows come of all but
+those of the last two lines. `/v1/models` says what a served model has; what it has not is refused
+with the list. bge-m3 publishes its two heads as .pt files, which are not loaded: where you trust
+them, `python -m hotbed.rose.convert_heads FOLDER` writes them as safetensors beside the model.
+"""
+_LATE = (
+    "Queries may be filled up with a token that all others see (`attend` true); one that they do"
+    " not see is refused when the model is loaded, with what to change. Prefixes, lengths and words"
+    " without a vector are as the files say; Stanford's own format (`HF_ColBERT`) is not read."
+)
+
+
 def page() -> str:
     """docs/models.md."""
     models = _table(
@@ -108,6 +130,20 @@ def page() -> str:
             ("weights", "safetensors, one file or shards, float32, float16 or bfloat16"),
         ),
     )
+    outputs = _table(
+        ("output", "of models with", "what it is"),
+        (
+            ("`multi_vector`, `sparse`", f"`{HEAD_FILE}`, `{SPARSE_HEAD_FILE}`",
+             "beside dense rows, in the same pass: bge-m3's vector a token (not of the first), and"
+             " the largest weight of each token id, special tokens left out"),
+            ("`multi_vector`", "modules " + " → ".join(MULTI_VECTOR_MODULES)
+             + " (sentence-transformers' MultiVectorEncoder), or PyLate's",
+             "a vector a token through the Dense modules"),
+            ("`sparse`", "modules " + " → ".join(SPARSE_MODULES) + " (SparseEncoder), or `--task"
+             f" sparse` and one of {', '.join(f'`{name}`' for name in MLM_MODELS)}",
+             "SPLADE: the largest logit of each token id, log(1 + max(0, x)) of it once or twice"),
+        ),
+    )  # fmt: skip
     heads = _table(
         ("`architectures`", "head"), ((f"`{name}`", _HEADS[kind]) for name, kind in HEADS.items())
     )
@@ -121,6 +157,9 @@ def page() -> str:
             models,
             "## From states to rows\n",
             rows,
+            _OUTPUTS,
+            outputs,
+            f"{_LATE}\n",
             _SCORES,
             heads,
             _attention(backends),

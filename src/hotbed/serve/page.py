@@ -73,6 +73,13 @@ def facts(service: Service) -> list[tuple[str, str]]:
 def _of_task(service: Service) -> tuple[str, str, dict[str, object]]:
     """(path to try, what its rows are, a body for it)."""
     info, body = service.info, {"model": service.served_name}
+    if info.task == "embed" and info.first_output == "sparse":
+        return "/embed_sparse", f"weights of {info.vocab_size:,} token ids", {
+            **body, "inputs": "Hello",
+        }  # fmt: skip
+    if info.task == "embed" and info.first_output == "multi_vector":
+        rows = f"{info.widths['multi_vector']} dimensions, a vector a token"
+        return "/v1/multi-vector", rows, {**body, "input": "Hello"}
     if info.task == "embed":
         rows = f"{info.dimensions} dimensions, {info.pooling} pooling"
         return "/v1/embeddings", rows, {**body, "input": "Hello"}

@@ -21,9 +21,11 @@ TULIP_FIELDS_OF_SERVE = frozenset(
         "listen",
         "device",
         "dtype",
+        "invariant",
         "num_threads",
         "drain_timeout_s",
         "metrics_port",
+        "log_format",
     }
 )
 IVY_FIELDS_OF_SERVE = frozenset(
@@ -40,6 +42,7 @@ IVY_FIELDS_OF_SERVE = frozenset(
         "port",
         "own_port",
         "drain_timeout_s",
+        "log_format",
         # Replicas are on Unix sockets in a private folder.
         "replica_tls_ca",
         "replica_tls_cert",
@@ -64,7 +67,7 @@ class ServeSettings:
     """Commit, tag or branch of a hub model."""
     offline: bool | None = None
     """Never use the network to find the model; unset: as the hub library is set."""
-    task: Literal["auto", "embed", "score"] = "auto"
+    task: Literal["auto", "embed", "score", "sparse"] = "auto"
     """What the model does: embed or score (rerank, classify); auto: what its files say."""
     served_model_names: tuple[str, ...] = ()
     """More names that clients may ask for; the first one is the name in the answers."""
@@ -85,11 +88,16 @@ class ServeSettings:
     """With device auto or cuda: so many replicas share each GPU, each with the model in its own
     memory. May serve more short texts, since their Python runs side by side (docs/running.md)."""
     dtype: str = "auto"
-    """Type of the compute: auto (float32 on a CPU, bfloat16 on a GPU), float32 or bfloat16."""
+    """Type of the compute: auto (float32 on a CPU, bfloat16 on a GPU), float32, bfloat16 or, on a
+    GPU, fp8."""
+    invariant: bool = False
+    """A text's row is the same bytes alone, in every batch and on every replica."""
     threads: int | None = None
     """CPU threads of each replica; unset: the cores divided by the replicas."""
     drain_timeout_s: float = 30.0
     """Time after SIGTERM for requests in flight; then they get 503."""
+    log_format: Literal["text", "json"] = "text"
+    """Log lines for people, each with the process it is of, or a JSON object a line."""
     worker_ports: int | None = None
     """First of as many ports as there are workers, on which each answers alone: metrics are kept
     per worker, so scrape each."""

@@ -12,10 +12,11 @@ from hotbed.core.errors import HotbedError, invalid
 from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputDtype, OutputSpec
 from hotbed.core.ragged import RaggedBatch
+from hotbed.tulip import faults
 from hotbed.tulip.work import Answer
 from hotbed.wire import tulip_pb2 as pb
-from hotbed.wire.codec import decode_output, decode_ragged, encode_rows
-from hotbed.wire.limits import MAX_TENANT_BYTES
+from hotbed.wire.codec import decode_output, decode_ragged, encode_row_sets, encode_rows
+from hotbed.wire.limits import MAX_ANSWER_BYTES, MAX_TENANT_BYTES
 
 _MAX_UINT32 = 2**32 - 1
 
@@ -40,7 +41,10 @@ def admit(
         raise invalid(
             "batch.pair_starts must be empty: the model has one token type", "batch.pair_starts"
         )
-    return batch, _explicit(decode_output(output_message), info)
+    spec = decode_output(output_message)
+    if spec.is_plain:
+        return batch, _explicit(spec, info)
+    return batch, _explicit_outputs(spec, batch, info)
 
 
 def tenant_of(name: bytes) -> bytes:
@@ -65,7 +69,10 @@ def hand_out(answer: Answer, fingerprint: str, into: pb.Rows) -> None:
     timings = pb.Timings(
         queue_us=_us(answer.queue_s), device_us=_us(answer.device_s), total_us=_us(answer.total_s)
     )
-    encode_rows(answer.result, answer.item.spec, timings, fingerprint, into)
+    if isinstance(answer.result, list):
+        encode_row_sets(answer.result, answer.item.spec, timings, fingerprint, into)
+    else:
+        encode_rows(answer.result, answer.item.spec, timings, fingerprint, into)
 
 
 def _us(seconds: float) -> int:
@@ -109,6 +116,7 @@ def _explicit(spec: OutputSpec, info: ModelInfo) -> OutputSpec:
     dimensions = spec.dimensions or info.dimensions
     if info.task == "score":
         return _explicit_score(spec, info)
+    info.check_output("dense")
     if spec.raw_scores:
         raise invalid("output.raw_scores must be false: the model embeds", "output.raw_scores")
     if dimensions > info.dimensions:
@@ -124,6 +132,39 @@ def _explicit(spec: OutputSpec, info: ModelInfo) -> OutputSpec:
         )
     normalize = info.normalize if spec.normalize is None else spec.normalize
     return OutputSpec(dimensions, spec.dtype, normalize)
+
+
+def _explicit_outputs(spec: OutputSpec, batch: RaggedBatch, info: ModelInfo) -> OutputSpec:
+    """The same for a recipe that is not plain.
+
+    What it is by default belongs to the model's head, so normalisation stays as it is.
+    """
+    if batch.spans is not None:
+        raise invalid(
+            "batch.span_counts must be empty: only dense outputs have rows of spans",
+            "batch.span_counts",
+        )
+    num_bytes = 0
+    for one in spec.each():
+        info.check_output(one.kind)
+        if one.raw_scores:
+            raise invalid("output.raw_scores must be false: the model embeds", "output.raw_scores")
+        native = info.widths[one.kind]
+        if one.dimensions > native:
+            raise invalid(
+                f"output.dimensions is {one.dimensions}, the {one.kind} output has 1 to {native}",
+                "output.dimensions",
+            )
+        if one.dtype.is_packed and (one.dimensions or native) % 8:
+            raise invalid(
+                f"output.dimensions must divide by 8 for {one.dtype.value}, the {one.kind} output "
+                f"has {one.dimensions or native}",
+                "output.dimensions",
+            )
+        num_bytes += info.answer_bytes(one, batch.num_tokens, batch.num_sequences)
+    if num_bytes > MAX_ANSWER_BYTES:
+        raise faults.too_large(num_bytes, MAX_ANSWER_BYTES, "bytes of outputs")
+    return spec
 
 
 def _explicit_score(spec: OutputSpec, info: ModelInfo) -> OutputSpec:

@@ -1,4 +1,8 @@
-"""Rows of the fake engine: a hash of each sequence's token ids, in every recipe of the wire."""
+"""Rows of the fake engine: a hash of each sequence's token ids, in every recipe of the wire.
+
+A token's vector is the row of the sequence up to and with that token; a sparse entry's weight is
+made of the token id and how often it is there.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotbed.core.model_info import ModelInfo
-from hotbed.core.output import OutputDtype, OutputSpec
+from hotbed.core.output import SPARSE_ENTRY, OutputDtype, OutputSpec
 from hotbed.core.ragged import RaggedBatch
+from hotbed.core.rows import RowSet
 
 FAKE_INFO = ModelInfo(
     name="fake",
@@ -24,6 +29,7 @@ FAKE_INFO = ModelInfo(
     dtype="float32",
     device="fake",
     fingerprint="fake0000",
+    outputs=(("dense", 32), ("tokens", 32), ("multi_vector", 16), ("sparse", 30_000)),
 )
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -53,6 +59,41 @@ def expected_rows(
         norms = np.sqrt(np.sum(rows.astype(np.float64) ** 2, axis=1, keepdims=True))
         rows = (rows / np.maximum(norms, 1e-12)).astype(np.float32)
     return np.ascontiguousarray(_quantize(rows, spec.dtype))
+
+
+def expected_sets(
+    sequences: RaggedBatch | Sequence[Sequence[int]], spec: OutputSpec, *, info: ModelInfo
+) -> RowSet:
+    """What a fake engine of `info` answers for one output of any kind, `also` left out."""
+    batch = (
+        sequences if isinstance(sequences, RaggedBatch) else RaggedBatch.from_sequences(sequences)
+    )
+    if spec.kind == "dense":
+        return RowSet(expected_rows(batch, spec, info=info))
+    if spec.kind == "sparse":
+        return _sparse(batch)
+    prefixes = [
+        batch.sequence(i)[: n + 1]
+        for i in range(batch.num_sequences)
+        for n in range(len(batch.sequence(i)))
+    ]
+    width = spec.dimensions or info.widths[spec.kind]
+    normalize = spec.kind == "multi_vector" if spec.normalize is None else spec.normalize
+    dense = OutputSpec(width, spec.dtype, normalize)
+    rows = expected_rows(RaggedBatch.from_sequences(prefixes), dense, info=info)
+    return RowSet(rows, batch.lengths)
+
+
+def _sparse(batch: RaggedBatch) -> RowSet:
+    entries, counts = [], []
+    for index in range(batch.num_sequences):
+        tokens, times = np.unique(batch.sequence(index), return_counts=True)
+        made = np.empty((len(tokens), 1), dtype=SPARSE_ENTRY)
+        made["token"][:, 0] = tokens
+        made["weight"][:, 0] = times + tokens / 65536
+        entries.append(made)
+        counts.append(len(made))
+    return RowSet(np.concatenate(entries), np.array(counts, dtype=np.int32))
 
 
 def _rows(batch: RaggedBatch, dimensions: int) -> NDArray[np.float32]:

@@ -8,7 +8,7 @@ from hotbed.wire.errors import RETRY_AFTER_S
 
 
 def too_large(num: int, limit: int, unit: str) -> HotbedError:
-    """The item can never fit; `unit` is ``tokens``, ``sequences`` or ``spans``."""
+    """The item can never fit; `unit` is ``tokens``, ``sequences`` and the like."""
     return HotbedError(
         ErrorCode.TOO_LARGE, f"the request has {num} {unit}, the limit is {limit}", param="batch"
     )

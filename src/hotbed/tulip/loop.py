@@ -226,7 +226,7 @@ class StepLoop:
             if isinstance(outcome, BaseException):
                 raise outcome
             result = await outcome
-            step.check(result, self.info.dimensions)
+            step.check(result, self.info)
         except EngineDeadError:
             raise
         except Exception as error:

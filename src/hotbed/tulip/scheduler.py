@@ -22,8 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotbed.core.errors import HotbedError
+from hotbed.core.rows import RowSet
 from hotbed.core.step import StepResult
 from hotbed.tulip import faults
+from hotbed.tulip.group_rows import GroupRows
 from hotbed.tulip.waiting import TURNS_A_STEP, Waiting
 from hotbed.tulip.work import Answer, Item, Part, Step
 from hotbed.wire.errors import RETRY_AFTER_S
@@ -151,13 +153,15 @@ class Scheduler:
         self._rate_tokens = _RATE_DECAY * self._rate_tokens + step.num_tokens
         self._rate_seconds = _RATE_DECAY * self._rate_seconds + now - started_at
         all_finite = bool(result.finite.all())
-        row = 0
-        for (_, parts), rows in zip(step.groups, result.rows, strict=True):
+        row = segment = 0
+        for spec, parts in step.groups:
             first_row = row
+            outputs = GroupRows(result, segment, spec)
+            segment += outputs.num_segments
             for part in parts:
                 item, num_rows = part.item, part.num_rows
-                part_rows = rows[row - first_row : row - first_row + num_rows]
                 if not item.is_answered:
+                    part_rows = outputs.cut(row - first_row, row - first_row + num_rows)
                     finite = result.finite[row : row + num_rows]
                     item.first_started_at = min(item.first_started_at, started_at)
                     item.last_started_at = started_at
@@ -168,7 +172,7 @@ class Scheduler:
                         bad_row = part.first_row + int(np.argmin(finite))
                         self._answer(item, faults.not_finite(item.batch.sequence_of(bad_row)))
                     else:
-                        self._store_finite(part, part_rows, finite)
+                        self._store_finite(part, outputs, row - first_row, finite)
                 row += num_rows
 
     def fail(self, step: Step, error: BaseException, now: float) -> None:
@@ -199,12 +203,17 @@ class Scheduler:
             return limits.max_queue_tokens
         return max(limits.max_queue_tokens - reserve, item.num_tokens)
 
-    def _store_finite(self, part: Part, rows: NDArray[Any], finite: NDArray[np.bool_]) -> None:
-        """Store the rows of sequences that are finite; the others run again, each alone."""
+    def _store_finite(
+        self, part: Part, outputs: GroupRows, at: int, finite: NDArray[np.bool_]
+    ) -> None:
+        """Store the rows of sequences that are finite; the others run again, each alone.
+
+        The part's rows begin with row `at` of the group's.
+        """
         for index in range(part.start, part.stop):
             first, end = (row - part.first_row for row in part.item.batch.rows_of(index, index + 1))
             if finite[first:end].all():
-                part.item.store(part.first_row + first, rows[first:end])
+                part.item.store(part.first_row + first, outputs.cut(at + first, at + end))
             else:
                 self._retries.append(Step.of([Part.of(part.item, index, index + 1)]))
 
@@ -228,19 +237,20 @@ class Scheduler:
         if item.deadline <= now:
             self._answer(item, faults.expired())
             return
-        assert item.rows is not None, "rows were stored: this is a bug"
         self._answer(
             item,
-            item.rows,
+            item.result(),
             queue_s=item.last_started_at - item.accepted_at,
             device_s=now - item.first_started_at,
             total_s=now - item.accepted_at,
         )
 
-    def _answer(self, item: Item, result: NDArray[Any] | HotbedError, **times: float) -> None:
+    def _answer(
+        self, item: Item, result: NDArray[Any] | list[RowSet] | HotbedError, **times: float
+    ) -> None:
         assert not item.is_answered, "an item is answered once: this is a bug"
         item.is_answered = True
-        item.rows = None
+        item.rows = item.sets = None
         self._open.remove(item)
         self._waiting.discard(item)
         self._answers.append(Answer(item, result, **times))

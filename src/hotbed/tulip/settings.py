@@ -9,6 +9,7 @@ from typing import Literal
 from hotbed.core.defaults import DEFAULT_MODEL
 from hotbed.core.model_info import ModelInfo
 from hotbed.tulip.address import check_address
+from hotbed.wire.framed import SUFFIX
 from hotbed.wire.limits import (
     KEEPALIVE_TIME_S,
     KEEPALIVE_TIMEOUT_S,
@@ -17,6 +18,7 @@ from hotbed.wire.limits import (
 )
 
 _BYTES_PER_TOKEN = 4  # int32
+_MAX_STEP_FLOATS = 1 << 26  # of a SPLADE's step: 256 MiB on the device and on the host
 _BYTES_PER_DIMENSION = 4  # float32, the widest dtype of a row
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
 _MAY_BE_ZERO = (
@@ -42,14 +44,20 @@ class TulipSettings:
     """Commit, tag or branch of a hub model."""
     offline: bool | None = None
     """Never use the network to find the model; unset: as the hub library is set."""
-    task: Literal["auto", "embed", "score"] = "auto"
+    task: Literal["auto", "embed", "score", "sparse"] = "auto"
     """What the model does: embed or score (rerank, classify); auto: what its files say."""
     listen: str = "127.0.0.1:50051"
     """gRPC address: host:port or unix:/path; port 0 takes a free one."""
+    local_stream: bool = False
+    """With a unix: address: take streams without gRPC too, at its path with .stream behind it.
+    Gateways on this machine then use that one, which takes less of either's time."""
     device: str = "auto"
     """Where the model computes: auto (a GPU if there is one), cpu, cuda or cuda:N."""
     dtype: str = "auto"
-    """Type of the compute: auto (float32 on a CPU, bfloat16 on a GPU), float32 or bfloat16."""
+    """Type of the compute: auto (float32 on a CPU, bfloat16 on a GPU), float32, bfloat16 or, on a
+    GPU, fp8."""
+    invariant: bool = False
+    """A text's row is the same bytes alone, in every batch and on every replica."""
     attention: str = "auto"
     """Attention backend: auto (the best that works), sdpa, varlen or fa4."""
     kernel_dir: Path | None = None
@@ -108,9 +116,15 @@ class TulipSettings:
     """Send OpenTelemetry spans of traced items, as OTEL_EXPORTER_OTLP_ENDPOINT and its like say."""
     log_level: str = "info"
     """debug, info, warning or error."""
+    log_format: Literal["text", "json"] = "text"
+    """Log lines for people, or a JSON object a line."""
 
     def __post_init__(self) -> None:
         check_address(self.listen)
+        if self.local_stream:
+            if not self.listen.startswith("unix:"):
+                raise ValueError(f"local_stream needs listen to be unix:/path, got {self.listen!r}")
+            check_address(self.listen + SUFFIX)
         for name in (f.name for f in fields(self) if f.name.startswith(("max_", "min_"))):
             if getattr(self, name) is not None:
                 self._check_at_least(name, 0 if name in _MAY_BE_ZERO else 1)
@@ -156,12 +170,18 @@ class TulipSettings:
         )
         return Limits(
             max_step_tokens=self.max_step_tokens or default_step_tokens,
-            max_step_sequences=self.max_step_sequences,
+            max_step_sequences=self._max_step_sequences(info),
             max_queue_tokens=self.max_queue_tokens,
             max_item_sequences=self.max_item_sequences,
             max_item_tokens=self.max_item_tokens,
             max_stream_items=self.max_stream_items,
         )
+
+    def _max_step_sequences(self, info: ModelInfo) -> int:
+        """Fewer than the setting where each of them takes a float for every id of a vocabulary."""
+        if info.first_output != "sparse":
+            return self.max_step_sequences
+        return max(1, min(self.max_step_sequences, _MAX_STEP_FLOATS // info.widths["sparse"]))
 
     def _check_tls(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):

@@ -26,11 +26,18 @@ from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import EngineDeadError, StepResult
 from hotbed.tulip.fake_faults import FaultRates, Faults, OutOfMemoryError
-from hotbed.tulip.fake_rows import FAKE_INFO, expected_rows
+from hotbed.tulip.fake_rows import FAKE_INFO, expected_rows, expected_sets
 from hotbed.tulip.process import run_process
 from hotbed.tulip.settings import TulipSettings
 
-__all__ = ["FAKE_INFO", "FakeEngine", "FakePending", "OutOfMemoryError", "expected_rows"]
+__all__ = [
+    "FAKE_INFO",
+    "FakeEngine",
+    "FakePending",
+    "OutOfMemoryError",
+    "expected_rows",
+    "expected_sets",
+]
 
 _HOLD_LIMIT_S = 60.0
 
@@ -171,11 +178,13 @@ class FakeEngine:
     def _run(self, call: _Call) -> StepResult:
         batch = call.batch
         self._take_time_or_fail(batch)
-        rows = []
+        rows, counts = [], []
         for segment in call.segments:
             # A segment counts rows; it begins and ends with a sequence.
             first, last = batch.sequence_of(segment.start), batch.sequence_of(segment.stop - 1)
-            rows.append(expected_rows(batch.slice(first, last + 1), segment.spec, info=self._info))
+            made = expected_sets(batch.slice(first, last + 1), segment.spec, info=self._info)
+            rows.append(made.rows)
+            counts.append(made.counts)
         finite = np.ones(batch.num_rows, dtype=np.bool_)
         if self.non_finite:
             bad = np.isin(batch.token_ids, list(self.non_finite))
@@ -185,9 +194,9 @@ class FakeEngine:
             if batch.spans is not None:
                 finite = np.repeat(finite, batch.spans.counts)
             for segment, values in zip(call.segments, rows, strict=True):
-                if values.dtype.kind == "f":
+                if segment.spec.kind == "dense" and values.dtype.kind == "f":
                     values[~finite[segment.start : segment.stop]] = np.nan
-        return StepResult(rows, finite)
+        return StepResult(rows, finite, counts)
 
 
 class FakePending:
@@ -227,11 +236,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--max-tokens", type=int, default=FAKE_INFO.max_tokens)
     parser.add_argument("--vocab-size", type=int, default=FAKE_INFO.vocab_size)
     parser.add_argument("--name", default=FAKE_INFO.name, help="of the model")
+    parser.add_argument("--task", choices=["embed", "score"], default="embed")
     parser.add_argument(
         "--faults", type=FaultRates.parse, default=FaultRates(),
         help="share of steps with each fault, e.g. error=0.01,oom=0.01,stall=0.01,hang=0.001",
     )  # fmt: skip
     parser.add_argument("--step-timeout-s", type=float, default=TulipSettings.step_timeout_s)
+    parser.add_argument("--local-stream", action="store_true", help="as of hotbed tulip")
     parser.add_argument("--keepalive-time-s", type=float, default=TulipSettings.keepalive_time_s)
     parser.add_argument("--max-queue-tokens", type=int, default=TulipSettings.max_queue_tokens)
     parser.add_argument("--metrics-port", type=int)
@@ -243,6 +254,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         max_tokens=options.max_tokens,
         vocab_size=options.vocab_size,
     )
+    if options.task == "score":
+        info = replace(
+            info, task="score", dimensions=1, labels=("LABEL_0",), activation="sigmoid",
+            normalize=False, token_types=2,
+        )  # fmt: skip
 
     def load(_: TulipSettings) -> FakeEngine:
         engine = FakeEngine(info, step_s=options.step_ms / 1e3, token_s=options.token_us / 1e6)
@@ -254,6 +270,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         listen=options.listen,
         step_timeout_s=options.step_timeout_s,
         keepalive_time_s=options.keepalive_time_s,
+        local_stream=options.local_stream,
         max_queue_tokens=options.max_queue_tokens,
         max_item_tokens=min(TulipSettings.max_item_tokens, options.max_queue_tokens),
         metrics_port=options.metrics_port,

@@ -2,7 +2,8 @@
 
 An item is one request: a ragged batch and one output recipe. A step is one call of the engine:
 whole items or runs of an item's sequences, grouped by recipe. A sequence gives one row, or one for
-each of its spans. Plain records: no clock, asyncio or torch.
+each of its spans; of outputs that are not plain it counts as one row whatever it gives. Plain
+records: no clock, asyncio or torch.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotbed.core.errors import HotbedError
+from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch, join_pair_starts
+from hotbed.core.rows import RowSet
 from hotbed.core.step import StepResult
 
 
@@ -51,6 +54,7 @@ class Item:
         "num_waiting_tokens",
         "on_answer",
         "rows",
+        "sets",
         "spec",
         "tag",
         "traceparent",
@@ -82,17 +86,23 @@ class Item:
         self.num_taken = 0
         self.num_done = 0
         self.rows: NDArray[Any] | None = None
+        self.sets: dict[int, list[RowSet]] | None = None
         self.is_answered = False
         self.accepted_at = 0.0
         self.first_started_at = math.inf
         self.last_started_at = 0.0
 
-    def store(self, start: int, rows: NDArray[Any]) -> None:
-        """Keep the rows ``start`` to ``start + len(rows)``.
+    def store(self, start: int, rows: NDArray[Any] | list[RowSet]) -> None:
+        """Keep the rows from `start` on; of a recipe that is not plain a set for each output.
 
         Rows of the whole item at once are kept as they are, others are copied into one array that
         is allocated with the first of them.
         """
+        if isinstance(rows, list):
+            self.num_done += rows[0].num_sequences
+            self.sets = self.sets or {}
+            self.sets[start] = rows
+            return
         self.num_done += len(rows)
         if len(rows) == self.num_rows:
             self.rows = rows
@@ -101,12 +111,22 @@ class Item:
             self.rows = np.empty((self.num_rows, rows.shape[1]), dtype=rows.dtype)
         self.rows[start : start + len(rows)] = rows
 
+    def result(self) -> NDArray[Any] | list[RowSet]:
+        """What was stored, in the order of the sequences; all of it is there."""
+        if self.sets is None:
+            assert self.rows is not None, "rows were stored: this is a bug"
+            return self.rows
+        parts = [self.sets[start] for start in sorted(self.sets)]
+        return [RowSet.concatenate(of_output) for of_output in zip(*parts, strict=True)]
+
 
 class Answer(NamedTuple):
-    """The one answer of an item: rows [S, W] or an error. Times in seconds, 0 with an error."""
+    """The one answer of an item: rows [S, W], a set for each output of a recipe that is not plain,
+    or an error. Times in seconds, 0 with an error.
+    """
 
     item: Item
-    result: NDArray[Any] | HotbedError
+    result: NDArray[Any] | list[RowSet] | HotbedError
     queue_s: float = 0.0
     """From acceptance to the start of the item's last step."""
     device_s: float = 0.0
@@ -190,7 +210,7 @@ class Step:
         return Step.of(left), Step.of(right)
 
     def build(self) -> tuple[RaggedBatch, list[OutputSegment]]:
-        """The engine's input: the parts' tokens end to end, one segment a recipe."""
+        """The engine's input: the parts' tokens end to end, a segment an output of a recipe."""
         if any(part.item.batch.spans is not None for part in self.parts()):
             return self._build_with_spans()
         ids: list[NDArray[np.int32]] = []
@@ -212,7 +232,7 @@ class Step:
                     np.add(offsets[1:], token - first, out=cu[row + 1 : row + 1 + stop - start])
                     token += last - first
                 row += stop - start
-            segments.append(OutputSegment(segment_start, row, spec))
+            segments += _segments(segment_start, row, spec)
         token_ids = ids[0] if len(ids) == 1 else np.concatenate(ids)
         return RaggedBatch(token_ids, cu, pair_starts=self._pair_starts()), segments
 
@@ -230,19 +250,41 @@ class Step:
         for spec, parts in self.groups:
             batches += [part.item.batch.slice(part.start, part.stop) for part in parts]
             num_rows = sum(part.num_rows for part in parts)
-            segments.append(OutputSegment(row, row + num_rows, spec))
+            segments += _segments(row, row + num_rows, spec)
             row += num_rows
         return RaggedBatch.concatenate(batches), segments
 
-    def check(self, result: StepResult, native_dimensions: int) -> None:
+    def check(self, result: StepResult, info: ModelInfo) -> None:
         """Raise RuntimeError unless the result has this step's shape: an engine's bug."""
         shapes = [rows.shape for rows in result.rows]
-        wanted = [
-            (sum(p.num_rows for p in parts), spec.row_width(native_dimensions))
-            for spec, parts in self.groups
-        ]
+        wanted: list[tuple[int, int]] = []
+        for spec, parts in self.groups:
+            num_rows = sum(p.num_rows for p in parts)
+            for one in spec.each():
+                if one.kind != "dense":
+                    segment = len(wanted)
+                    counts = None if result.counts is None else result.counts[segment]
+                    _check_counts(counts, num_rows)
+                    num = 0 if counts is None else int(counts.sum())
+                else:
+                    num = num_rows
+                wanted.append((num, info.row_width(one)))
         if shapes != wanted or result.finite.shape != (self.num_rows,):
             raise RuntimeError(
                 f"the engine returned rows of shapes {shapes} and finite of shape "
                 f"{result.finite.shape} for a step of {wanted}: this is a bug"
             )
+
+
+def _segments(start: int, stop: int, spec: OutputSpec) -> list[OutputSegment]:
+    if spec.is_plain:
+        return [OutputSegment(start, stop, spec)]
+    return [OutputSegment(start, stop, one) for one in spec.each()]
+
+
+def _check_counts(counts: NDArray[np.int32] | None, num_sequences: int) -> None:
+    if counts is None or counts.shape != (num_sequences,):
+        raise RuntimeError(
+            f"the engine returned counts of {'nothing' if counts is None else counts.shape} for "
+            f"{num_sequences} sequences: this is a bug"
+        )

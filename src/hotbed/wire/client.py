@@ -24,9 +24,10 @@ from hotbed.core.errors import invalid
 from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
+from hotbed.core.rows import RowSet
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire import tulip_pb2_grpc as pb_grpc
-from hotbed.wire.codec import decode_info, decode_rows, encode_output, encode_ragged
+from hotbed.wire.codec import decode_info, decode_row_sets, encode_output, encode_ragged
 from hotbed.wire.errors import error_from_rpc
 from hotbed.wire.limits import Limits, channel_options
 from hotbed.wire.tls import ClientTls, open_channel
@@ -37,7 +38,9 @@ class Embedding:
     """Answer of one call.
 
     Attributes:
-        rows: [S, row width] of the dtype asked for, read-only, in the order of the sequences.
+        rows: [S, row width] of the dtype asked for, read-only, in the order of the sequences; of
+            an output with several rows a sequence all of them.
+        sets: one for each output asked for, the first one's rows being `rows`.
         fingerprint: of the model that made them; rows of two fingerprints do not compare.
         queue_s: from acceptance to the start of the request's last step.
         device_s: from the start of its first step to its last result.
@@ -45,6 +48,7 @@ class Embedding:
     """
 
     rows: NDArray[Any]
+    sets: tuple[RowSet, ...]
     fingerprint: str
     queue_s: float
     device_s: float
@@ -93,8 +97,10 @@ class TulipClient:
         except grpc.RpcError as error:
             raise error_from_rpc(error) from error
         timings = reply.rows.timings
+        sets = decode_row_sets(reply.rows)
         return Embedding(
-            rows=decode_rows(reply.rows),
+            rows=sets[0].rows,
+            sets=tuple(sets),
             fingerprint=reply.rows.fingerprint,
             queue_s=timings.queue_us / 1e6,
             device_s=timings.device_us / 1e6,

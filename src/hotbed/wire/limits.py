@@ -10,6 +10,10 @@ from dataclasses import dataclass
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Largest gRPC message, set on both ends: 16 Mi token ids, or 16 Ki rows of 1,024 float32."""
 
+MAX_ANSWER_BYTES = 48 * 1024 * 1024
+"""Most bytes of rows that the outputs of an item may come to, all together; past it TOO_LARGE. The
+rest of a message is room for what else is in it. Dense rows alone are bounded by the sequences."""
+
 SOFT_MESSAGE_BYTES = 4 * 1024 * 1024
 """A stream's writer starts a new message past this size; only a single larger item exceeds it."""
 

@@ -14,6 +14,14 @@ class Dtype(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     INT8: _ClassVar[Dtype]
     BINARY: _ClassVar[Dtype]
     UBINARY: _ClassVar[Dtype]
+    SPARSE_ENTRY: _ClassVar[Dtype]
+
+class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DENSE: _ClassVar[Kind]
+    TOKENS: _ClassVar[Kind]
+    MULTI_VECTOR: _ClassVar[Kind]
+    SPARSE: _ClassVar[Kind]
 
 class Normalize(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -25,6 +33,11 @@ FLOAT16: Dtype
 INT8: Dtype
 BINARY: Dtype
 UBINARY: Dtype
+SPARSE_ENTRY: Dtype
+DENSE: Kind
+TOKENS: Kind
+MULTI_VECTOR: Kind
+SPARSE: Kind
 MODEL_DEFAULT: Normalize
 YES: Normalize
 NO: Normalize
@@ -44,16 +57,20 @@ class Ragged(_message.Message):
     def __init__(self, token_ids: _Optional[bytes] = ..., lengths: _Optional[bytes] = ..., span_counts: _Optional[bytes] = ..., span_bounds: _Optional[bytes] = ..., pair_starts: _Optional[bytes] = ...) -> None: ...
 
 class Output(_message.Message):
-    __slots__ = ("dimensions", "dtype", "normalize", "raw_scores")
+    __slots__ = ("dimensions", "dtype", "normalize", "raw_scores", "kind", "also")
     DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     NORMALIZE_FIELD_NUMBER: _ClassVar[int]
     RAW_SCORES_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ALSO_FIELD_NUMBER: _ClassVar[int]
     dimensions: int
     dtype: Dtype
     normalize: Normalize
     raw_scores: bool
-    def __init__(self, dimensions: _Optional[int] = ..., dtype: _Optional[_Union[Dtype, str]] = ..., normalize: _Optional[_Union[Normalize, str]] = ..., raw_scores: _Optional[bool] = ...) -> None: ...
+    kind: Kind
+    also: _containers.RepeatedCompositeFieldContainer[Output]
+    def __init__(self, dimensions: _Optional[int] = ..., dtype: _Optional[_Union[Dtype, str]] = ..., normalize: _Optional[_Union[Normalize, str]] = ..., raw_scores: _Optional[bool] = ..., kind: _Optional[_Union[Kind, str]] = ..., also: _Optional[_Iterable[_Union[Output, _Mapping]]] = ...) -> None: ...
 
 class Timings(_message.Message):
     __slots__ = ("queue_us", "device_us", "total_us")
@@ -66,20 +83,24 @@ class Timings(_message.Message):
     def __init__(self, queue_us: _Optional[int] = ..., device_us: _Optional[int] = ..., total_us: _Optional[int] = ...) -> None: ...
 
 class Rows(_message.Message):
-    __slots__ = ("data", "count", "width", "dtype", "timings", "fingerprint")
+    __slots__ = ("data", "count", "width", "dtype", "timings", "fingerprint", "counts", "also")
     DATA_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     WIDTH_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    ALSO_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     count: int
     width: int
     dtype: Dtype
     timings: Timings
     fingerprint: str
-    def __init__(self, data: _Optional[bytes] = ..., count: _Optional[int] = ..., width: _Optional[int] = ..., dtype: _Optional[_Union[Dtype, str]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., fingerprint: _Optional[str] = ...) -> None: ...
+    counts: bytes
+    also: _containers.RepeatedCompositeFieldContainer[Rows]
+    def __init__(self, data: _Optional[bytes] = ..., count: _Optional[int] = ..., width: _Optional[int] = ..., dtype: _Optional[_Union[Dtype, str]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., fingerprint: _Optional[str] = ..., counts: _Optional[bytes] = ..., also: _Optional[_Iterable[_Union[Rows, _Mapping]]] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message", "param", "retry_after_ms")
@@ -154,7 +175,7 @@ class InfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class InfoReply(_message.Message):
-    __slots__ = ("model", "task", "architecture", "dimensions", "max_tokens", "vocab_size", "pooling", "normalize", "dtype", "device", "fingerprint", "limits", "version", "labels", "activation", "token_types")
+    __slots__ = ("model", "task", "architecture", "dimensions", "max_tokens", "vocab_size", "pooling", "normalize", "dtype", "device", "fingerprint", "limits", "version", "labels", "activation", "token_types", "local_stream", "outputs")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +192,8 @@ class InfoReply(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     ACTIVATION_FIELD_NUMBER: _ClassVar[int]
     TOKEN_TYPES_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_STREAM_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     model: str
     task: str
     architecture: str
@@ -187,7 +210,17 @@ class InfoReply(_message.Message):
     labels: _containers.RepeatedScalarFieldContainer[str]
     activation: str
     token_types: int
-    def __init__(self, model: _Optional[str] = ..., task: _Optional[str] = ..., architecture: _Optional[str] = ..., dimensions: _Optional[int] = ..., max_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., pooling: _Optional[str] = ..., normalize: _Optional[bool] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., fingerprint: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., version: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., activation: _Optional[str] = ..., token_types: _Optional[int] = ...) -> None: ...
+    local_stream: bool
+    outputs: _containers.RepeatedCompositeFieldContainer[OutputWidth]
+    def __init__(self, model: _Optional[str] = ..., task: _Optional[str] = ..., architecture: _Optional[str] = ..., dimensions: _Optional[int] = ..., max_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., pooling: _Optional[str] = ..., normalize: _Optional[bool] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., fingerprint: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., version: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., activation: _Optional[str] = ..., token_types: _Optional[int] = ..., local_stream: _Optional[bool] = ..., outputs: _Optional[_Iterable[_Union[OutputWidth, _Mapping]]] = ...) -> None: ...
+
+class OutputWidth(_message.Message):
+    __slots__ = ("kind", "width")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    kind: Kind
+    width: int
+    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., width: _Optional[int] = ...) -> None: ...
 
 class StatsRequest(_message.Message):
     __slots__ = ()

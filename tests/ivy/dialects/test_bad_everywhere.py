@@ -49,6 +49,8 @@ GOOD: dict[str, dict[str, Any]] = {
     "/similarity": {"inputs": {"source_sentence": CANARY, "sentences": ["the cat"]}},
     "/decode": {"ids": [7, 8]},
     "/pooling": {"input": CANARY},
+    "/v1/multi-vector": {"input": CANARY},
+    "/v1/outputs": {"input": CANARY, "outputs": ["dense", "sparse"]},
     "/v1/rerank": PAIR,
     "/v2/rerank": PAIR,
     "/v1/score": {"model": "rank", "text_1": CANARY, "text_2": "the cat"},
@@ -116,6 +118,15 @@ async def test_the_good_body_is_good(client: httpx.AsyncClient, route: Route):
     for path in (route.path, *route.aliases, route.path + "/"):
         answer = await client.post(path, json=good(route))
         assert answer.status_code == 200, (path, answer.text)
+
+
+@routes
+async def test_without_a_name_a_model_that_can_do_it_is_meant(
+    client: httpx.AsyncClient, route: Route
+):
+    """TEI's clients send no name."""
+    body = {key: value for key, value in good(route).items() if key != "model"}
+    assert (await client.post(route.path, json=body)).status_code == 200
 
 
 NOT_JSON = {

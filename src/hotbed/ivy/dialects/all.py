@@ -6,9 +6,11 @@ from hotbed.ivy.dialects.classify import ClassifyRoutes
 from hotbed.ivy.dialects.cohere import CohereRoutes
 from hotbed.ivy.dialects.contextual import ContextualRoute
 from hotbed.ivy.dialects.openai import EmbeddingsRoute
+from hotbed.ivy.dialects.outputs import OutputRoutes
 from hotbed.ivy.dialects.rerank import RerankRoute
 from hotbed.ivy.dialects.score import ScoreRoute
 from hotbed.ivy.dialects.tei import TeiRoutes
+from hotbed.ivy.dialects.tei_outputs import TeiOutputRoutes
 from hotbed.ivy.dialects.tokens import TokenRoutes
 from hotbed.ivy.dialects.vllm import VllmRoutes
 from hotbed.ivy.metrics import Metrics
@@ -24,7 +26,9 @@ def dialect_routes(models: Registry, settings: IvySettings, metrics: Metrics) ->
         ContextualRoute,
         CohereRoutes,
         TeiRoutes,
+        TeiOutputRoutes,
         VllmRoutes,
+        OutputRoutes,
         RerankRoute,
         ScoreRoute,
         ClassifyRoutes,

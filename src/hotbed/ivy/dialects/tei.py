@@ -191,7 +191,7 @@ class TeiRoutes(Handlers):
 
     async def embed(self, call: Call) -> Reply:
         fields = _read_embed(call.body)
-        model = self._models.find(fields.model)
+        model = self._models.find(fields.model, task="embed")
         texts, token_arrays, is_single = read_inputs(
             fields.inputs, max_inputs=self._settings.max_inputs, field="inputs"
         )
@@ -223,7 +223,7 @@ class TeiRoutes(Handlers):
 
     async def similarity(self, call: Call) -> Reply:
         fields = _read_similarity(call.body)
-        model = self._models.find(fields.model)
+        model = self._models.find(fields.model, task="embed")
         sentences = fields.inputs.sentences
         if not sentences:
             raise invalid("inputs.sentences is an empty list.", "inputs.sentences")
@@ -275,9 +275,15 @@ class TeiRoutes(Handlers):
 
 
 def _model_type(task: Task, info: ModelInfo | None) -> dict[str, Any]:
-    """TEI's words for what the model does: embedding, reranker (one label) or classifier."""
+    """TEI's words for what the model does: embedding, reranker (one label) or classifier; of an
+    embedding model Hotbed's list of its outputs too.
+    """
     if task == "embed":
-        return {"embedding": {"pooling": None if info is None else info.pooling}}
+        if info is None:
+            return {"embedding": {"pooling": None}}
+        is_splade = "dense" not in info.widths and "sparse" in info.widths
+        pooling = "splade" if is_splade else info.pooling
+        return {"embedding": {"pooling": pooling, "outputs": list(info.widths)}}
     labels = () if info is None else info.labels
     kind = "classifier" if len(labels) > 1 else "reranker"
     return {

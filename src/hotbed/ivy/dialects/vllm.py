@@ -7,21 +7,23 @@ https://docs.vllm.ai/en/latest/models/pooling_models. Its /tokenize and /detoken
 from __future__ import annotations
 
 import time
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import orjson
 
 from hotbed.core.errors import invalid
-from hotbed.core.output import OutputSpec
+from hotbed.core.output import OutputKind, OutputSpec
 from hotbed.ivy.answers import finish
 from hotbed.ivy.body import BodyReader
 from hotbed.ivy.dialects.handlers import Handlers
 from hotbed.ivy.dialects.shared import CacheSalt, RequestId, answer_id
-from hotbed.ivy.encode import ROW_DTYPES, encode_rows
+from hotbed.ivy.encode import ROW_DTYPES, encode_rows, vector_lists, vector_strings
 from hotbed.ivy.http import Reply
 from hotbed.ivy.inputs import INPUT_FORMS, Inputs, read_inputs
-from hotbed.ivy.request import EmbedRequest
+from hotbed.ivy.outputs import OutputsResult
+from hotbed.ivy.registry import ModelService
+from hotbed.ivy.request import EmbedRequest, EmbedResult
 from hotbed.ivy.routes import Route
 from hotbed.ivy.work import Call
 
@@ -37,7 +39,15 @@ class PoolingBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         str | None, msgspec.Meta(description="A name from /v1/models; absent: the first model.")
     ] = None
     task: Annotated[
-        Literal["embed"] | None, msgspec.Meta(description="One row an input; absent: the same.")
+        Literal["embed", "token_embed"] | None,
+        msgspec.Meta(
+            description="embed: one row an input. token_embed: a row a token, of the model's head "
+            "for late interaction if it has one. Absent: embed, where the model has dense rows."
+        ),
+    ] = None
+    input_type: Annotated[
+        Literal["query", "document"] | None,
+        msgspec.Meta(description="Hotbed's own: what texts are, for models that tell them apart."),
     ] = None
     encoding_format: Annotated[
         Literal["float", "base64"] | None,
@@ -47,7 +57,10 @@ class PoolingBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         int | None, msgspec.Meta(description="Keep this many leading dimensions.")
     ] = None
     use_activation: Annotated[
-        bool | None, msgspec.Meta(description="Normalise; absent: as the model's files say.")
+        bool | None,
+        msgspec.Meta(
+            description="Normalise; absent: as the model's files say, states of tokens yes."
+        ),
     ] = None
     truncate_prompt_tokens: Annotated[
         int | None,
@@ -71,7 +84,7 @@ class Pooled(msgspec.Struct, kw_only=True):
 
     index: int
     object: Literal["pooling"]
-    data: list[float] | str
+    data: list[float | list[float]] | str
 
 
 class PoolingUsage(msgspec.Struct, kw_only=True):
@@ -113,7 +126,7 @@ class VllmRoutes(Handlers):
 
     async def pooling(self, call: Call) -> Reply:
         fields = _read(call.body)
-        model = self._models.find(fields.model)
+        model = self._models.find(fields.model, task="embed")
         texts, token_arrays, is_single = read_inputs(
             fields.input, max_inputs=self._settings.max_inputs
         )
@@ -123,6 +136,15 @@ class VllmRoutes(Handlers):
         truncate, max_tokens = truncation(fields.truncate_prompt_tokens)
         if fields.truncate_prompt_tokens is None:
             truncate = self._settings.auto_truncate
+        if texts is None and fields.input_type is not None:
+            raise invalid(
+                "input_type says how texts are read; it can't be used with token ids.",
+                "input_type",
+            )
+        kind = await self._kind(model, fields.task, call)
+        normalize = fields.use_activation
+        if kind == "tokens" and normalize is None:
+            normalize = True
         request = EmbedRequest(
             texts=texts,
             token_arrays=token_arrays,
@@ -130,8 +152,10 @@ class VllmRoutes(Handlers):
             spec=OutputSpec(
                 dimensions=fields.dimensions or 0,
                 dtype=ROW_DTYPES[encoding],
-                normalize=fields.use_activation,
+                normalize=normalize,
+                kind=kind,
             ),
+            input_type=fields.input_type,
             truncate=truncate,
             truncation_side=fields.truncation_side or "right",
             max_tokens=max_tokens,
@@ -140,9 +164,17 @@ class VllmRoutes(Handlers):
         )
         name = answer_id("pool", fields.request_id)
         call.parsed(self._metrics)
-        result = await model.pipeline.run(request, call.caller)
-        call.computed()
-        rows = await encode_rows(result.rows, encoding)
+        result: EmbedResult | OutputsResult
+        rows: list[Any]
+        if kind == "dense":
+            result = await model.pipeline.run(request, call.caller)
+            call.computed()
+            rows = list(await encode_rows(result.rows, encoding))
+        else:
+            result = await model.pipeline.run_outputs(request, call.caller)
+            call.computed()
+            made = result.sets[0]
+            rows = vector_strings(made) if encoding == "base64" else list(await vector_lists(made))
         answer = {
             "id": name,
             "object": "list",
@@ -154,6 +186,17 @@ class VllmRoutes(Handlers):
             "usage": {"prompt_tokens": result.num_tokens, "total_tokens": result.num_tokens},
         }
         return finish(call, result, orjson.dumps(answer), self._metrics)
+
+    @staticmethod
+    async def _kind(model: ModelService, task: str | None, call: Call) -> OutputKind:
+        if task == "embed":
+            return "dense"
+        if task is None:
+            info = model.pool.info
+            if info is None or info.task == "score" or "dense" in info.widths:
+                return "dense"
+        widths = (await model.pipeline.info(call.caller)).widths
+        return "multi_vector" if "multi_vector" in widths else "tokens"
 
 
 TRUNCATION_NAMES = {"max_tokens": "truncate_prompt_tokens"}

@@ -27,12 +27,14 @@ class PooledRows(NamedTuple):
         finite: uint8 [S], 1 where all of a pooled row is finite.
         packed: int32 [header + S D], the memory of `finite`, then of `default_form`, so that one
             copy takes both; see `packed_header`.
+        states: the tokens' states [T, D], where the step's configuration keeps them.
     """
 
     pooled: Tensor
     default_form: Tensor
     finite: Tensor
     packed: Tensor
+    states: Tensor | None = None
 
 
 def packed_header(num_slots: int) -> int:
