@@ -178,7 +178,15 @@ def _running(service: psutil.Process, module: str) -> list[psutil.Process]:
 
 
 async def chaos(
-    *, seconds: float, model: str, clients: int, rate: float, faults: str, seed: int, log: Path
+    *,
+    seconds: float,
+    model: str,
+    clients: int,
+    rate: float,
+    faults: str,
+    seed: int,
+    log: Path,
+    local_stream: bool = False,
 ) -> tuple[Seen, list[int]]:
     """Run it; what the clients saw, and bytes of the lasting processes over time."""
     checkpoint = load_checkpoint(model, offline=True)
@@ -188,6 +196,8 @@ async def chaos(
     )  # fmt: skip
     command = [sys.executable, "-m", "bench.chaos_service", f"--model={model}",
                f"--faults={faults}"]  # fmt: skip
+    if local_stream:
+        command.append("--local-stream")
     seen, memory = Seen(), []
     with _running_service(command, log, seen) as process:
         line = await asyncio.to_thread(process.stdout.readline) if process.stdout else ""
@@ -269,6 +279,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--rate", type=float, default=10.0, help="requests a second of a client")
     parser.add_argument("--faults", default=FAULTS, help="rates of the replicas' own faults")
+    parser.add_argument("--local-stream", action="store_true", help="streams without gRPC")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, default=Path("chaos.log"))
     parser.add_argument("--out", type=Path, help="results file to append to")
@@ -277,6 +288,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         chaos(
             seconds=options.seconds, model=options.model, clients=options.clients,
             rate=options.rate, faults=options.faults, seed=options.seed, log=options.log,
+            local_stream=options.local_stream,
         )
     )  # fmt: skip
     problems = verdict(seen, memory)
@@ -291,7 +303,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     }  # fmt: skip
     print(json.dumps(result), *problems, "FAIL" if problems else "PASS", sep="\n", flush=True)
     if options.out and not problems:
-        made = rows.row("chaos", "hotbed", "fake", **result, settings=options.faults)
+        settings = options.faults + (", local stream" if options.local_stream else "")
+        made = rows.row("chaos", "hotbed", "fake", **result, settings=settings)
         rows.append(options.out, [made])
     return 1 if problems else 0
 

@@ -34,6 +34,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--faults", default="")
     parser.add_argument("--step-timeout-s", type=float, default=2.0)
+    parser.add_argument("--local-stream", action="store_true")
     options = parser.parse_args()
     checkpoint = load_checkpoint(options.model, offline=True)
     settings = ServeSettings(
@@ -57,6 +58,7 @@ def main() -> int:
                     "--token-us=5", f"--max-tokens={checkpoint.max_tokens}",
                     f"--vocab-size={checkpoint.config.vocab_size}", f"--faults={options.faults}",
                     f"--step-timeout-s={options.step_timeout_s}",
+                    *(["--local-stream"] if options.local_stream else []),
                 ),
             )
             for spec, address in zip(plan.replicas, plan.replica_addresses, strict=True)

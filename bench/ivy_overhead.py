@@ -83,7 +83,9 @@ def main() -> int:
 
 
 @contextlib.contextmanager
-def started(step_ms: float, fast_tokenizers: str) -> Iterator[tuple[int, psutil.Process]]:
+def started(
+    step_ms: float, fast_tokenizers: str, *, max_queue_tokens: int = 262_144
+) -> Iterator[tuple[int, psutil.Process]]:
     """(port, Ivy's process) of a gateway that is ready."""
     checkpoint = load_checkpoint(DEFAULT_MODEL)
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
@@ -96,6 +98,7 @@ def started(step_ms: float, fast_tokenizers: str) -> Iterator[tuple[int, psutil.
             *run, "hotbed.tulip.testing", f"--listen=unix:{folder}/t", f"--step-ms={step_ms}",
             f"--dimensions={DIMENSIONS}", f"--max-tokens={checkpoint.max_tokens}",
             f"--vocab-size={checkpoint.config.vocab_size}",
+            f"--max-queue-tokens={max_queue_tokens}",
         ]  # fmt: skip
         ivy = [
             *run, "hotbed.ivy", f"--model={folder}/fake", f"--replicas=unix:{folder}/t",

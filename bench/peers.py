@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class Running:
         self.system = system
         context = multiprocessing.get_context("spawn")
         self._pipe, child = context.Pipe()
-        self._process = context.Process(target=_serve, args=(system.make, child), daemon=True)
+        self._process = context.Process(target=_serve, args=(system.make, child))
         self._process.start()
         child.close()
         self._pipe.recv()
@@ -107,6 +108,33 @@ def systems(folder: Path, threads: int, cache: Path) -> list[System]:
     ]
 
 
+def bulk_systems(folder: Path, threads: int, cache: Path) -> list[System]:
+    """Peers in one process and in their own way over several; the last one is the reference."""
+    one, several = f"fp32, {threads} threads", f"fp32, {threads} processes of 1 thread"
+    return [
+        System(
+            "fastembed",
+            f"embed, batch_size 32, {one}",
+            functools.partial(fastembed, folder, threads, cache),
+        ),
+        System(
+            "fastembed",
+            f"embed, batch_size 256, parallel, processes started in each call, {several}",
+            functools.partial(fastembed, folder, 1, cache, parallel=threads),
+        ),
+        System(
+            "sentence-transformers",
+            f"encode with a pool of processes, batch_size 32, {several}",
+            functools.partial(sentence_transformers, folder, 1, processes=threads),
+        ),
+        System(
+            "sentence-transformers",
+            f"encode, batch_size 32 (its default; sorts by length), {one}",
+            functools.partial(sentence_transformers, folder, threads),
+        ),
+    ]
+
+
 def hotbed(folder: Path, threads: int) -> Embed:
     from hotbed import Embedder
 
@@ -115,12 +143,19 @@ def hotbed(folder: Path, threads: int) -> Embed:
     return lambda texts: embedder.embed(texts, truncate=True)
 
 
-def sentence_transformers(folder: Path, threads: int) -> Embed:
+def sentence_transformers(folder: Path, threads: int, *, processes: int = 1) -> Embed:
+    # Processes of a pool take their number of threads from here.
+    os.environ["OMP_NUM_THREADS"] = str(threads)
     import torch
     from sentence_transformers import SentenceTransformer
 
     torch.set_num_threads(threads)
     model = SentenceTransformer(str(folder), device="cpu")
+    if processes > 1:
+        pool = model.start_multi_process_pool(["cpu"] * processes)
+        return lambda texts: np.asarray(
+            model.encode(list(texts), batch_size=32, pool=pool, show_progress_bar=False)
+        )
     return lambda texts: model.encode(list(texts), batch_size=32, show_progress_bar=False)
 
 
@@ -158,11 +193,15 @@ def onnxruntime(folder: Path, threads: int, cache: Path, *, sort: bool) -> Embed
     return embed
 
 
-def fastembed(folder: Path, threads: int, cache: Path) -> Embed:
+def fastembed(folder: Path, threads: int, cache: Path, *, parallel: int | None = None) -> Embed:
     from fastembed import TextEmbedding
 
     made = export_onnx(folder, cache)
     model: Any = TextEmbedding(
         "sentence-transformers/all-MiniLM-L6-v2", threads=threads, specific_model_path=str(made)
     )
-    return lambda texts: np.stack(list(model.embed(list(texts), batch_size=32))).astype(np.float32)
+    # A process is worth its start only for larger batches, of which it takes one at a time.
+    batch_size = 32 if parallel is None else 256
+    return lambda texts: np.stack(
+        list(model.embed(list(texts), batch_size=batch_size, parallel=parallel))
+    ).astype(np.float32)

@@ -138,6 +138,20 @@ class TwoLanes(Fcfs):
         return parts
 
 
+class SideBySide(Waiting):
+    """Turns in which every item above a quantum has a lane of its own."""
+
+    def _lane_of(self, item: Item) -> int:
+        return id(item) if item.num_tokens > self._quantum else 0
+
+
+class OneLargeLane(Waiting):
+    """Turns in which all items above a quantum share one lane: the oldest of them first."""
+
+    def _lane_of(self, item: Item) -> int:
+        return int(item.num_tokens > self._quantum)
+
+
 def _length(item: Item) -> int:
     return item.num_tokens // item.num_sequences
 
@@ -168,7 +182,10 @@ ORDERS: dict[str, Any] = {
     "grouped": lambda budget: LengthGrouped(),
     "two_lanes": lambda budget: TwoLanes(budget // 8),
     "turns": lambda budget: Waiting(budget // TURNS_A_STEP),
+    "side_by_side": lambda budget: SideBySide(budget // TURNS_A_STEP),
+    "one_large_lane": lambda budget: OneLargeLane(budget // TURNS_A_STEP),
     "turns/2": lambda budget: Waiting(budget // 2),
-    "turns/32": lambda budget: Waiting(budget // 32),
+    "turns/8": lambda budget: Waiting(budget // 8),
+    "turns/128": lambda budget: Waiting(budget // 128),
 }
 """By name: what makes the order for a token budget. `turns` is Tulip's own."""

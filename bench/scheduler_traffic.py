@@ -126,6 +126,27 @@ def flood_gateway(rng: Rng, seconds: float, cost: StepCost) -> list[Arrival]:
     return [Arrival(a.at_s, "ivy", a.kind, a.lengths) for a in flood(rng, seconds, cost)]
 
 
+def chunks(rng: Rng, seconds: float, cost: StepCost) -> list[Arrival]:
+    """An indexer behind one gateway: every half second 12 chunks of a step each; and queries."""
+    made = stream(rng, seconds, cost, make=query, load=0.05, kind="query")
+    for at in np.arange(0.25, seconds, 0.5):
+        made += [Arrival(float(at), "ivy", "chunk", (512,) * 16) for _ in range(12)]
+    return [Arrival(a.at_s, "ivy", a.kind, a.lengths) for a in made]
+
+
+def alike(rng: Rng, seconds: float, cost: StepCost) -> list[Arrival]:
+    """A flood of documents beside eight clients that send a few documents of the same size."""
+    return [
+        *stream(rng, seconds, cost, make=document, load=0.05, kind="document", clients=8),
+        *stream(rng, seconds, cost, make=document, load=1.3, kind="flood"),
+    ]
+
+
+def alike_gateway(rng: Rng, seconds: float, cost: StepCost) -> list[Arrival]:
+    """The same through one gateway that names no tenants."""
+    return [Arrival(a.at_s, "ivy", a.kind, a.lengths) for a in alike(rng, seconds, cost)]
+
+
 SCENARIOS: dict[str, Callable[[Rng, float, StepCost], list[Arrival]]] = {
     "queries": queries,
     "documents": documents,
@@ -133,8 +154,11 @@ SCENARIOS: dict[str, Callable[[Rng, float, StepCost], list[Arrival]]] = {
     "bursts": bursts,
     "mixed": mixed,
     "one_client": one_client,
+    "chunks": chunks,
     "flood": flood,
     "flood_gateway": flood_gateway,
+    "alike": alike,
+    "alike_gateway": alike_gateway,
 }
 
 

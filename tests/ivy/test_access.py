@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from hotbed.core.errors import HotbedError
+from hotbed.core.log_format import JsonFormatter
 from hotbed.ivy.keys import ApiKeys
-from hotbed.ivy.logs import JsonFormatter
 from hotbed.ivy.protocol import MAX_HEADER_BYTES
 from tests.ivy.harness import in_process, scripted, serving, settings_for
 

@@ -1,8 +1,9 @@
 """Symptoms guarded: token ids that cross a network in the clear, a gateway that talks to whoever
-answers, certificates that are renewed and not taken."""
+answers, renewed certificates that are not taken, connections of a set age that lose requests."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hotbed.core.errors import HotbedError
 from hotbed.ivy.link import Link
 from hotbed.tulip.testing import FakeEngine
+from hotbed.wire import limits
 from tests.ivy.asking import check, post
 from tests.ivy.harness import in_process, real_tulip, settings_for, wait_until
 from tests.support.certificates import make_certificates, needs_openssl
@@ -111,3 +113,24 @@ def test_a_file_that_is_not_there_is_found_at_the_start(tmp_path):
     settings = settings_for("x:1", replica_tls_ca=tmp_path / "none.pem")
     with pytest.raises(HotbedError, match=r"none\.pem"):
         Link.of(settings)
+
+
+async def test_replicas_that_end_connections_of_a_set_age_cost_no_request(
+    tokenizer, model, info, addresses, monkeypatch
+):
+    # The server asks clients to leave, waits a moment, and cuts the gateway's stream for good.
+    monkeypatch.setattr(limits, "_CONNECTION_AGE_GRACE_S", 1)
+    sessions = []
+    opened = Link.open
+    monkeypatch.setattr(Link, "open", lambda *a: sessions.append(a) or opened(*a))
+    async with (
+        real_tulip(FakeEngine(info, step_s=0.02), addresses[0], max_connection_age_s=0.2),
+        in_process(settings_for(addresses[0]), model) as (_, client),
+    ):
+
+        async def ask() -> None:
+            while len(sessions) < 3:
+                check(await post(client), tokenizer)
+
+        async with asyncio.timeout(30):
+            await asyncio.gather(*(ask() for _ in range(4)))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import httpx
@@ -112,3 +114,34 @@ def test_what_cannot_start_says_so_with_its_exit_code(
     assert main(["--fast-tokenizers=off", *arguments]) == code
     assert says in capsys.readouterr().err + caplog.text
     gc.unfreeze()
+
+
+async def test_a_full_disk_under_the_log_does_not_stop_the_gateway(checkpoint, facts, tmp_path):
+    address = unix_address(tmp_path)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = (
+        "-m", "hotbed.ivy", f"--model={checkpoint}", f"--replicas={address}", f"--port={port}",
+        "--offline", "--access-log",
+    )  # fmt: skip
+    notified = Notified(tmp_path / "n")
+    with Path("/dev/full").open("w") as full:
+        ivy = await asyncio.create_subprocess_exec(
+            sys.executable, *command, stdout=full, stderr=full,
+            env={**os.environ, "NOTIFY_SOCKET": str(notified.path)},
+        )  # fmt: skip
+    try:
+        async with processes.running("-m", "hotbed.tulip.testing", "--listen", address, *facts):
+            await notified.wait()
+            async with httpx.AsyncClient(
+                base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30
+            ) as client:
+                for _ in range(5):  # a line each
+                    answer = await client.post("/v1/embeddings", json={"input": "the cat"})
+                    assert answer.status_code == 200
+            ivy.terminate()
+            assert await asyncio.wait_for(ivy.wait(), 30) == 0
+    finally:
+        notified.close()
+        await processes.end(ivy)

@@ -23,11 +23,13 @@ def model(tokenizer):
     return ServedModel(names=("fake",), tokenizer=tokenizer, prompts=Prompts(), expected=expected)
 
 
-@pytest.fixture
-def command(tokenizer):
+@pytest.fixture(params=["grpc", "local"])
+def command(tokenizer, request):
+    local = ("--local-stream",) if request.param == "local" else ()
     return (
         "-m", "hotbed.tulip.testing", "--step-ms", "2", f"--vocab-size={tokenizer.vocab_size}",
-        f"--max-tokens={tokenizer.max_tokens}", "--listen",
+        f"--max-tokens={tokenizer.max_tokens}", *local,
+        "--listen",
     )  # fmt: skip
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.ivy.served_model import load_served_models, served_names
 from hotbed.ivy.settings import IvySettings
+from hotbed.text.pairs import PairOptions
 from tests.support.checkpoints import make_bert
+from tests.support.scorers import make_bert_scorer, make_qwen3_reranker
 
 
 @pytest.mark.parametrize(
@@ -73,3 +78,25 @@ def test_a_file_of_models_gives_each_its_names_and_replicas(tmp_path):
     assert (first.replicas, first.min_ready_replicas) == (("a:1", "dns:b:2"), 1)
     assert first.prompts.by_name == {"query": "q: "}
     assert (second.names, second.replicas) == ((str(two), "two"), ("c:3",))
+
+
+def test_a_file_gives_a_reranker_its_instruction(tmp_path):
+    folder = make_qwen3_reranker(tmp_path / "rank-reranker")
+    path = tmp_path / "prompts.toml"
+    path.write_text('instruction = "Find the paper"\n')
+    settings = IvySettings(model=str(folder), fast_tokenizers="off", task="score")
+    (own,) = load_served_models(settings)
+    (other,) = load_served_models(replace(settings, prompts_file=path))
+    assert own.pairs.default_instruction != "Find the paper"
+    assert other.pairs.default_instruction == "Find the paper"
+    asked = own.pairs.encode("a", ["b"], PairOptions(instruction="Find the paper")).batch
+    assert np.array_equal(other.pairs.encode("a", ["b"]).batch.token_ids, asked.token_ids)
+
+
+@pytest.mark.parametrize("make", [make_bert, make_bert_scorer])
+def test_an_instruction_for_a_model_without_one_is_refused(tmp_path, make):
+    path = tmp_path / "prompts.toml"
+    path.write_text('instruction = "Find the paper"\n')
+    folder = make(tmp_path / "model")
+    with pytest.raises(HotbedError, match="instruction: "):
+        load_served_models(IvySettings(model=str(folder), prompts_file=path))

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from hotbed.checkpoint import root_prefix
 from hotbed.checkpoint.config import MODEL_TYPES
 from hotbed.checkpoint.load import load_checkpoint
+from hotbed.checkpoint.records import FamilyName
+from hotbed.doctor import plain
+from hotbed.doctor.tiny_models import MODELS
 from hotbed.rose.registry import FAMILIES
 from hotbed.rose.support import EXAMPLES, page
 from tests.support.checkpoints import make_qwen3
@@ -42,9 +47,16 @@ def test_a_checkpoint_of_every_type_is_read_as_the_table_says(
     assert checkpoint.architecture in known.classes
 
 
+def test_every_family_has_its_rows_in_every_table() -> None:
+    """A row that is missing is a KeyError when the first such model is loaded."""
+    tables = (get_args(FamilyName), root_prefix._ANCHOR, root_prefix._BODY, plain.FAMILIES, MODELS)
+    for table in tables:
+        assert set(table) == set(FAMILIES)
+
+
 def test_every_family_is_tested_against_transformers() -> None:
-    """A new type needs a config in tests/support/families.py, and a row in test_parity.py."""
-    parity = (Path(__file__).parent / "test_parity.py").read_text()
+    """A new type needs a config in tests/support/families.py, and a row in parity_models.py."""
+    parity = (Path(__file__).parent / "parity_models.py").read_text()
     for model_type in set(MODEL_TYPES) - {"qwen3", "bidirectional_pplx_qwen3"}:
         assert f'"config": "{model_type}"' in parity, model_type
 
@@ -60,5 +72,16 @@ def test_what_the_guide_to_adding_a_model_names_is_there() -> None:
     code = [line.strip() for line in quoted if line.strip() != "…" and "python -m" not in line]
     assert code
     assert [line for line in code if line not in reader] == []
-    for name in ("attention_specs", "weight_map", "MODEL_TYPES", "FAMILIES", "CONFIGS", "WRONG"):
+    for name in ("attention_specs", "weight_map", "read_rope", "MODEL_TYPES", "ArchitectureConfig"):
+        assert name in guide
+    for name in (
+        "_ANCHOR",
+        "_BODY",
+        "HEADS",
+        "FAMILIES",
+        "EXAMPLES",
+        "CONFIGS",
+        "_RENAMED",
+        "WRONG",
+    ):
         assert name in guide

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file, save_file
 from transformers import AutoModel
 
 from hotbed.checkpoint.load import load_checkpoint
@@ -22,9 +23,9 @@ from tests.support.families import make_family
 BPE = {"tokenizer": "bpe"}
 
 
-def rows(folder: Path, sequences: list[list[int]]) -> np.ndarray:
+def rows(folder: Path, sequences: list[list[int]], dtype: str = "float32") -> np.ndarray:
     """Hotbed's, not normalised, all in one step; every one of them finite."""
-    engine = RoseEngine.load(load_checkpoint(str(folder)), num_threads=1)
+    engine = RoseEngine.load(load_checkpoint(str(folder)), dtype=dtype, num_threads=1)
     segment = OutputSegment(0, len(sequences), OutputSpec(normalize=False))
     result = engine.step(RaggedBatch.from_sequences(sequences), [segment]).wait()
     engine.close()
@@ -132,3 +133,76 @@ def test_a_bidirectional_window_looks_both_ways(tmp_path: Path) -> None:
         changed[distance] = ids[distance] + 1
         moved = bool(np.abs(rows(folder, [changed])[0] - before).max() > 1e-6)
         assert moved is seen, f"token {distance}"
+
+
+def test_a_short_text_of_a_causal_model_is_the_same_beside_longer_ones(tmp_path: Path) -> None:
+    """Pads on one side and positions counted from them gave another row (Qwen3-Embedding)."""
+    folder = make_family(tmp_path / "m", "qwen3", pooling="last", **BPE)
+    texts = [random_ids(n, n) for n in (1, 3, 60, 2)]
+    for row, ids in zip(rows(folder, texts), texts, strict=True):
+        assert_same(row, states(folder, ids)[-1])
+
+
+def test_one_token_beside_others_is_a_text_like_any_other(tmp_path: Path) -> None:
+    """A sequence of length 1 broke the path without padding."""
+    folder = make_family(tmp_path / "m", "llama", pooling="last", **BPE)
+    texts = [random_ids(1, n) for n in range(5)] + [random_ids(30)]
+    for row, ids in zip(rows(folder, texts), texts, strict=True):
+        assert_same(row, states(folder, ids)[-1])
+
+
+def test_states_beyond_the_range_of_float16_stay_finite(tmp_path: Path) -> None:
+    """EmbeddingGemma's reach 800,000; float16, which ends at 65,504, is not offered."""
+    folder = make_family(tmp_path / "m", "gemma3_text", sharded=False, **BPE)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["embed_tokens.weight"] *= 10_000
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    ids = random_ids(40)
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32)
+    largest = model.get_input_embeddings()(torch.tensor([ids])).abs().max()
+    assert largest > 65_504
+    assert_same(rows(folder, [ids, random_ids(5)])[0], states(folder, ids).mean(0))
+    assert np.isfinite(rows(folder, [ids, random_ids(5)], dtype="bfloat16")).all()
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [("bert", {}), ("modernbert", {}), ("mpnet", {}), ("gemma3_text", BPE), ("llama", BPE)],
+)
+def test_bfloat16_gives_no_nan_for_texts_of_unequal_length(
+    config: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """A padded batch had rows that saw nothing, and a mask that overflowed half precision."""
+    folder = make_family(tmp_path / "m", config, **options)
+    texts = [random_ids(90), random_ids(1), random_ids(33)]
+    got, expected = rows(folder, texts, dtype="bfloat16"), rows(folder, texts)
+    norms = np.linalg.norm(got, axis=1) * np.linalg.norm(expected, axis=1)
+    assert ((got * expected).sum(1) / norms).min() >= 0.999
+
+
+@pytest.mark.parametrize("config", ["nomic_bert", "llama"])
+def test_scaling_begins_where_the_trained_positions_end(config: str, tmp_path: Path) -> None:
+    """Scaled always, or never, or stopped at the trained positions: vectors or texts were lost."""
+    options: dict[str, Any] = BPE if config == "llama" else {}
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1000.0}
+    scaled = make_family(
+        tmp_path / "scaled",
+        config,
+        max_position_embeddings=48,
+        rope_theta=None,
+        rope_parameters=rope,
+        **options,
+    )
+    plain = make_family(
+        tmp_path / "plain",
+        config,
+        rope_theta=None,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
+        **options,
+    )
+    texts = [random_ids(48), random_ids(96)]
+    short, long = rows(scaled, texts)
+    assert_same(short, rows(plain, texts)[0])
+    assert_same(long, states(scaled, texts[1]).mean(0))
+    assert np.linalg.norm(long - rows(plain, texts)[1]) > 1e-2 * np.linalg.norm(long)
+    assert load_checkpoint(str(scaled)).max_tokens == 96

@@ -148,8 +148,9 @@ def test_tests_named_in_the_table_of_faults_exist() -> None:
         for line in (root / "docs" / "faults.md").read_text(encoding="utf-8").splitlines()
         if line.startswith("| ") and not line.startswith("| fault")
     ]
-    assert len(table) > 10
-    for row in table:
+    faults = [row for row in table if len(row) == 5]
+    assert len(faults) > 10
+    for row in faults:
         named = re.findall(r"`(\w+(?:/\w+)?)`", row[-1])
         assert named, f"no test shows it: {row[0]}"
         for name in named:

@@ -122,6 +122,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen2": _DECODER | {"model_type": "qwen2", "use_sliding_window": False},
     "qwen3": _DECODER | {"model_type": "qwen3", "use_sliding_window": False},
     "llama": _DECODER | {"model_type": "llama"},
+    "eurobert": _DECODER
+    | {"model_type": "eurobert", "tie_word_embeddings": False, "pad_token_id": 0},
     "mistral": _DECODER | {"model_type": "mistral", "sliding_window": 16},
 }
 """config.json of each family, without what `make_family` adds."""

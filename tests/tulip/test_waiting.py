@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -63,6 +64,23 @@ def test_a_huge_item_gets_on_under_a_stream_of_small_ones() -> None:
         if huge.num_taken == huge.num_sequences:
             return
     raise AssertionError(f"{huge.num_taken} sequences after 20 steps")
+
+
+def test_of_equal_large_items_of_a_client_the_first_one_ends_first() -> None:
+    # Side by side none of them would end before all do.
+    large = [item(*[4] * 10, tag=tag) for tag in range(6)]
+    waiting = fill(*large)
+    ends = []
+    while parts := waiting.take(BUDGET, SEQUENCES):
+        ends += [p.item.tag for p in parts if p.stop == p.item.num_sequences]
+        assert len({p.item.tag for p in parts}) <= 2
+    assert ends == list(range(6))
+
+
+def test_sizes_of_a_client_take_turns_so_that_none_waits_for_the_end_of_a_larger_one() -> None:
+    waiting = fill(item(*[4] * 100, tag=0), item(*[4] * 6, tag=1), item(3, tag=2))
+    parts = waiting.take(BUDGET, SEQUENCES)
+    assert {part.item.tag for part in parts} == {0, 1, 2}
 
 
 def test_a_lone_item_is_taken_whole() -> None:
@@ -145,6 +163,12 @@ def test_clients_that_always_have_work_get_the_same_within_a_bound(
 
 
 LONG = 12
+NUM_LANES = 5  # 8 sequences of 12 tokens are 12 quanta
+
+
+def lane_of(item: Item) -> int:
+    """Up to a quantum, up to two, up to four, and so on."""
+    return math.ceil(math.log2(math.ceil(item.num_tokens / QUANTUM)))
 
 
 class Traffic(RuleBasedStateMachine):
@@ -157,6 +181,7 @@ class Traffic(RuleBasedStateMachine):
         self.waiting = Waiting(QUANTUM)
         self.order: dict[object, list[Item]] = {client: [] for client in self.CLIENTS}
         self.others: Counter[object] = Counter()  # tokens of others since its last turn
+        self.other_lanes: Counter[object] = Counter()  # the same within a client
 
     @rule(
         client=st.sampled_from(CLIENTS),
@@ -170,6 +195,8 @@ class Traffic(RuleBasedStateMachine):
             self.others[client] = 0
         for lengths in items * times:
             made = item(*lengths, client=client)
+            if all(lane_of(made) != lane_of(i) for i in self.order[client]):
+                self.other_lanes[client, lane_of(made)] = 0
             self.waiting.add(made)
             self.order[client].append(made)
 
@@ -193,13 +220,15 @@ class Traffic(RuleBasedStateMachine):
         assert parts
         for part in parts:
             mine = self.order[part.item.client]
-            if part.item.num_tokens <= QUANTUM:
-                small = [i for i in mine if i.num_tokens <= QUANTUM]
-                assert part.item is small[0], "overtaken within its client"
+            lane = lane_of(part.item)
+            assert part.item is next(i for i in mine if lane_of(i) == lane), "overtaken"
             for client in self.CLIENTS:
                 if client != part.item.client:
                     self.others[client] += part.num_tokens
             self.others[part.item.client] = 0
+            for waits in {lane_of(i) for i in mine} - {lane}:
+                self.other_lanes[part.item.client, waits] += part.num_tokens
+            self.other_lanes[part.item.client, lane] = 0
             if part.stop == part.item.num_sequences:
                 mine.remove(part.item)
 
@@ -212,6 +241,9 @@ class Traffic(RuleBasedStateMachine):
         for client, items in self.order.items():
             if items:
                 assert self.others[client] <= bound
+            lanes = {lane_of(i) for i in items}
+            for lane in lanes:
+                assert self.other_lanes[client, lane] <= rounds * NUM_LANES * (QUANTUM + LONG)
 
     @invariant()
     def books_balance(self) -> None:

@@ -80,7 +80,7 @@ def compare(
     count = len(lengths)
     ours = rows[baseline]
     _check_shape(baseline, ours, count, ours.shape[-1])
-    _check_tells_apart(task, ours[:count])
+    _check_tells_apart(task, ours[:count], lengths)
     found = {}
     for name, theirs in rows.items():
         is_allowed = name.split(" ")[0] in allowed
@@ -129,7 +129,7 @@ def _check_shape(name: str, rows: Rows, count: int, width: int) -> None:
         raise _differs(f"{name} gave a row that is not finite. Nothing was timed")
 
 
-def _check_tells_apart(task: str, rows: Rows) -> None:
+def _check_tells_apart(task: str, rows: Rows, lengths: Sequence[int]) -> None:
     """Rows that ignore their text would agree with everybody's."""
     if task == "score":
         spread = float(rows.max() - rows.min())
@@ -141,8 +141,10 @@ def _check_tells_apart(task: str, rows: Rows) -> None:
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     pairs = unit @ unit.T - 2 * np.eye(len(unit), dtype=np.float32)
     if pairs.max() > _MAX_COSINE_OF_TWO_TEXTS:
+        first, second = divmod(int(pairs.argmax()), len(unit))
         raise _differs(
-            f"two different texts have a cosine of {pairs.max():.5f}: nothing can be checked"
+            f"two different texts, of {lengths[first]} and {lengths[second]} tokens, have a cosine"
+            f" of {pairs.max():.5f}: nothing can be checked"
         )
 
 

@@ -38,24 +38,24 @@ def main(argv: list[str]) -> None:
 
 
 class Client:
-    """The requests it was given and where they go."""
+    """The requests it was given for each address; servers are asked in turn."""
 
     def __init__(self) -> None:
-        self._target: Http | Grpc | None = None
+        self._targets: dict[str, Http | Grpc] = {}
 
     def handle(self, message: dict[str, Any]) -> dict[str, Any]:
         """The answer to one message."""
-        what = message["do"]
+        what, address = message["do"], message["address"]
         if what == "inputs":
             kind = Grpc if message["kind"] == "grpc" else Http
-            self._target = kind(message["kind"], message["address"], message["requests"])
+            self._targets[address] = kind(message["kind"], address, message["requests"])
             return {"count": len(message["requests"])}
-        assert self._target is not None, "bug: no inputs were given"
+        target = self._targets[address]
         if what == "rows":
-            rows = self._target.rows(message["timeout_s"])
+            rows = target.rows(message["timeout_s"])
             return {"shape": rows.shape, "rows": base64.b64encode(rows.tobytes()).decode()}
         if what == "run":
-            times, begin, end = self._target.run(Load(**message["load"]))
+            times, begin, end = target.run(Load(**message["load"]))
             return {"seconds": times, "begin": begin, "end": end}
         raise ValueError(f"unknown message {what!r}")
 

@@ -150,7 +150,8 @@ class ServiceMember:
         self._clients = clients
         self._call_timeout_s = call_timeout_s
         self._processes = [
-            Process(command, {**environment, **server.environment}, _numbered(log, i))
+            # What the user sets comes first.
+            Process(command, {**server.environment, **environment}, _numbered(log, i))
             for i, command in enumerate(server.commands)
         ]
 
@@ -191,7 +192,12 @@ class ServiceMember:
         self._check_alive()
         try:
             return self._clients.run(
-                cell.concurrency, seconds, least, most, timeout_s=self._call_timeout_s
+                self._server.ways[cell.way][1],
+                cell.concurrency,
+                seconds,
+                least,
+                most,
+                timeout_s=self._call_timeout_s,
             )
         except SystemFailedError:
             self._check_alive()
@@ -223,7 +229,7 @@ class Clients:
     ) -> NDArray[np.float32]:
         """Rows of all requests, asked by the first client."""
         self._give(self._workers[0], kind, address, requests)
-        return self._workers[0].rows(timeout_s)
+        return self._workers[0].rows(timeout_s, address=address)
 
     def give(self, kind: ClientKind, address: str, requests: Requests) -> None:
         """Hand every client all requests."""
@@ -231,9 +237,17 @@ class Clients:
             self._give(worker, kind, address, requests)
 
     def run(
-        self, concurrency: int, seconds: float, least: int, most: int, *, timeout_s: float
+        self,
+        address: str,
+        concurrency: int,
+        seconds: float,
+        least: int,
+        most: int,
+        *,
+        timeout_s: float,
     ) -> Sample:
-        """Send requests, `concurrency` under way at a time over all clients.
+        """Send the requests handed over for this address, `concurrency` under way at a time over
+        all clients.
 
         Raises:
             SystemFailedError: one was not answered, or not in time.
@@ -253,7 +267,7 @@ class Clients:
                 "start_at": start_at,
                 "timeout_s": timeout_s,
             }
-            worker.send({"do": "run", "load": load})
+            worker.send({"do": "run", "address": address, "load": load})
         limit = seconds + timeout_s + _CLIENT_GRACE_S
         answers, failures = [], []
         for index, (worker, _) in enumerate(busy):

@@ -156,13 +156,13 @@ class Worker:
         except OSError:
             raise self._ended() from None
 
-    def rows(self, timeout_s: float) -> NDArray[np.float32]:
-        """Rows of the inputs it was given last.
+    def rows(self, timeout_s: float, **where: str) -> NDArray[np.float32]:
+        """Rows of the inputs it was given last; a client's `where` names the server's address.
 
         Raises:
             SystemFailedError: as of `ask`.
         """
-        answer = self.ask({"do": "rows", "timeout_s": timeout_s}, timeout_s)
+        answer = self.ask({"do": "rows", "timeout_s": timeout_s, **where}, timeout_s)
         data = base64.b64decode(answer["rows"])
         return np.frombuffer(data, dtype=np.float32).reshape(answer["shape"])
 

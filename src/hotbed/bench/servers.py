@@ -72,14 +72,15 @@ def hotbed(spec: ServerSpec) -> Server:
     options = dict(spec.options)
     kernels = ("--kernel-dir", options["kernel_dir"]) if "kernel_dir" in options else ()
     threads = () if spec.num_threads is None else ("--num-threads", str(spec.num_threads))
-    # Room for all clients' batches: nothing is refused, as on the other side.
-    room = str(max(spec.most_tokens, spec.max_tokens))
+    # Room for all clients' batches, also for one client, which gets a share of the queue: nothing
+    # is refused, as on the other side.
+    room = max(spec.most_tokens, spec.max_tokens)
     replica = (
         *command,
         "tulip",
         *model,
         *("--listen", grpc, "--device", spec.device, *kernels, *threads),
-        *("--max-item-tokens", room, "--max-queue-tokens", room),
+        *("--max-item-tokens", str(room), "--max-queue-tokens", str(2 * room)),
     )
     gateway = (
         *command,
@@ -141,7 +142,9 @@ def infinity(spec: ServerSpec) -> Server:
     url = f"http://{_HOST}:{port}"
     dtype = "bfloat16" if spec.device == "cuda" else "float32"
     command = (
-        *(spec.python, "-m", "infinity_emb", "v2", "--model-id", spec.folder),
+        # Its script may not be on the path; the module has no other door.
+        *(spec.python, "-c", "from infinity_emb.cli import cli; cli()"),
+        *("v2", "--model-id", spec.folder, "--no-bettertransformer"),
         *("--served-model-name", MODEL, "--engine", "torch", "--device", spec.device),
         *("--dtype", dtype, "--host", _HOST, "--port", str(port), "--url-prefix", "/v1"),
         *("--batch-size", spec.options.get("batch_size", "64"), "--no-model-warmup"),

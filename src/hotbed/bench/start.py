@@ -155,7 +155,9 @@ class Starter:
         self, known: System, model: Model, cells: Sequence[Cell]
     ) -> list[tuple[str, Member]]:
         made: list[tuple[str, Member]] = []
-        if known.adapter is not None and any(c.way == "offline" for c in cells):
+        # Hotbed's rows from its process are what all others are held to.
+        is_asked = known.name == "hotbed" or any(c.way == "offline" for c in cells)
+        if known.adapter is not None and is_asked:
             made.append((f"{known.name} offline", self._offline(known, model)))
         asked = [c for c in cells if c.way != "offline"]
         if asked and (known.server is not None or known.name in self._urls):

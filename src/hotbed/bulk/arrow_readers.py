@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -25,15 +25,21 @@ from hotbed.bulk.sources import Source
 from hotbed.core.errors import invalid
 
 
-def open_reader(source: Source, text: str) -> Reader:
-    """The reader for a source's format; `text` names the column of formats without names."""
+def open_reader(source: Source, text: str, marks: Sequence[int] = ()) -> Reader:
+    """The reader for a source's format.
+
+    Args:
+        source: the file.
+        text: names the column of formats without names.
+        marks: of an earlier scan.
+    """
     match source.format:
         case "jsonl":
-            return JsonLines(source)
+            return JsonLines(source, marks)
         case "csv" | "tsv":
             return Csv(source)
         case "lines":
-            return Lines(source, text)
+            return Lines(source, text, marks)
         case "text":
             return TextFile(source)
         case "parquet":
@@ -44,6 +50,8 @@ def open_reader(source: Source, text: str) -> Reader:
 
 class Parquet:
     """A Parquet file; row groups that are not needed are not read."""
+
+    marks: Sequence[int] = ()
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -82,6 +90,8 @@ class Parquet:
 
 class ArrowFile:
     """An Arrow IPC file or stream, such as Hugging Face datasets keep; mapped into memory."""
+
+    marks: Sequence[int] = ()
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -122,10 +132,12 @@ def _cut(
 ) -> Iterator[Block]:
     """Blocks of the wanted rows; the first batch begins with row `at` of the source."""
     for batch in batches:
+        row_bytes = batch.nbytes // max(1, batch.num_rows)
         for start, stop in _overlap(ranges, at, at + batch.num_rows):
             for piece in range(start, stop, BLOCK_ROWS):
                 size = min(BLOCK_ROWS, stop - piece)
-                yield columns.block_of_table(first_row + piece, batch.slice(piece - at, size))
+                rows = batch.slice(piece - at, size)
+                yield columns.block_of_table(first_row + piece, rows, row_bytes)
         at += batch.num_rows
         if at >= ranges[-1][1]:
             return

@@ -46,7 +46,7 @@ class Block:
         num_rows: numbers covered; some of them may be blank lines, with neither row nor problem.
         table: Arrow record batch of the good rows.
         good: int64 [rows of `table`], their places in the block, rising.
-        sizes: int64 [num_rows], bytes of text; 0 where there is no good row.
+        sizes: int64 [num_rows], bytes of the row, roughly; 0 where there is no good row.
         problems: of the bad rows, in order.
     """
 

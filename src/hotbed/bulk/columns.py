@@ -39,10 +39,16 @@ class Columns:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded["schema"])))
         return Columns(schema, encoded["text"], frozenset(encoded["as_json"]))
 
-    def block(self, first_row: int, rows: Sequence[dict[str, Any] | str | None]) -> Block:
+    def block(
+        self,
+        first_row: int,
+        rows: Sequence[dict[str, Any] | str | None],
+        num_bytes: Sequence[int],
+    ) -> Block:
         """A block of parsed rows: a dict, the reason why there is none, or None for a blank line.
 
-        Rows that do not fit the columns, or have no text, become problems.
+        Rows that do not fit the columns, or have no text, become problems. `num_bytes` says how
+        large each is.
         """
         good: list[int] = []
         dicts: list[dict[str, Any]] = []
@@ -60,7 +66,10 @@ class Columns:
             if len(rows) > 1:  # find the one at fault
                 half = len(rows) // 2
                 return join(
-                    [self.block(first_row, rows[:half]), self.block(first_row + half, rows[half:])]
+                    [
+                        self.block(first_row, rows[:half], num_bytes[:half]),
+                        self.block(first_row + half, rows[half:], num_bytes[half:]),
+                    ]
                 )
             # What Arrow says would quote the value.
             fault = f"a value does not fit its column ({type(error).__name__})"
@@ -68,11 +77,14 @@ class Columns:
             good, dicts = [], []
             table = pa.RecordBatch.from_pylist([], schema=self.schema)
         sizes = np.zeros(len(rows), dtype=np.int64)
-        sizes[good] = [len(row[self.text]) for row in dicts]
+        sizes[good] = np.asarray(num_bytes, dtype=np.int64)[good]
         return Block(first_row, len(rows), table, np.array(good, dtype=np.int64), sizes, problems)
 
-    def block_of_table(self, first_row: int, table: Any) -> Block:
-        """A block of an Arrow record batch of one input; rows without text become problems."""
+    def block_of_table(self, first_row: int, table: Any, row_bytes: int) -> Block:
+        """A block of an Arrow record batch of one input; rows without text become problems.
+
+        `row_bytes` is what a row takes on average, to which its own text is added.
+        """
         columns = []
         for field in self.schema:
             at = table.schema.get_field_index(field.name)
@@ -84,6 +96,7 @@ class Columns:
         texts = made.column(self.schema.get_field_index(self.text))
         has_text = texts.is_valid().to_numpy(zero_copy_only=False)
         sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
+        sizes = np.where(has_text, sizes + row_bytes, 0)
         problems = [
             Problem(first_row + place, "broken", "skipped", f"{self.text} is null")
             for place in np.flatnonzero(~has_text).tolist()

@@ -4,7 +4,9 @@ at a time, tried again while that makes sense.
 
 from __future__ import annotations
 
+import email.utils
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,6 +35,7 @@ _LONGEST_PAUSE_S = 30.0
 _TIMEOUT = httpx.Timeout(600, connect=10)
 _AGAIN = {429, 500, 502, 503, 504}
 _FINGERPRINT = "x-hotbed-fingerprint"
+_Closed = threading.Event
 
 
 @dataclass(slots=True)
@@ -72,7 +75,7 @@ class EndpointBackend:
         base = url.rstrip("/").removesuffix("/v1")
         self._url = f"{base}/v1/embeddings"
         self._options = {name: value for name, value in options.items() if value is not None}
-        self._closed = threading.Event()
+        self._closed = _Closed()
         limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
         self._client = httpx.Client(timeout=_TIMEOUT, limits=limits, transport=transport)
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="endpoint")
@@ -262,8 +265,15 @@ def _refusal(answer: httpx.Response) -> HotbedError:
 
 
 def _retry_after_s(answer: httpx.Response) -> float:
+    """Of both forms (RFC 9110, 10.2.3): seconds, or a date, which proxies may send."""
     value = answer.headers.get("retry-after", "")
-    return float(value) if value.isdecimal() else 0.0
+    if value.isdecimal():
+        return float(value)
+    try:
+        at = email.utils.parsedate_to_datetime(value)
+    except ValueError:
+        return 0.0
+    return max(0.0, at.timestamp() - time.time())
 
 
 def _done(window: Window, problems: list[Problem], futures: list[Future[_Slice]]) -> Done:

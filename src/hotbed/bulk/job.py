@@ -96,6 +96,7 @@ def run_job(
                     sources=list(corpus.sources),
                     source_rows=list(corpus.num_rows),
                     columns=corpus.columns.encode(),
+                    marks=[list(marks) for marks in corpus.marks],
                 )
                 save_manifest(path, manifest)
             else:

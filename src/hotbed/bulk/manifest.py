@@ -66,6 +66,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     sources: list[Source]
     source_rows: list[int]
     columns: dict[str, Any]
+    marks: list[list[int]] = []
     parts: list[Part] = []
     format: int = FORMAT
 

@@ -19,8 +19,8 @@ from hotbed.core.errors import invalid
 
 WINDOW_ROWS = 4096
 """Enough for full steps of near-equal lengths."""
-WINDOW_BYTES = 16 << 20
-"""Of text: a bound on memory where rows are long."""
+WINDOW_BYTES = 32 << 20
+"""Of rows with all their columns: a bound on memory where they are long."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,13 @@ class Corpus:
         sources: in order.
         num_rows: of each source.
         columns: of them all.
+        marks: of each source, see `Reader`; none of a job that was begun without.
     """
 
     sources: Sequence[Source]
     num_rows: Sequence[int]
     columns: Columns
+    marks: Sequence[Sequence[int]] = ()
 
     @property
     def total_rows(self) -> int:
@@ -54,7 +56,8 @@ class Corpus:
             HotbedError: INVALID_INPUT if a file is not what it was when it was scanned.
         """
         first_row = 0
-        for source, num_rows in zip(self.sources, self.num_rows, strict=True):
+        all_marks = self.marks or [()] * len(self.sources)
+        for source, num_rows, marks in zip(self.sources, self.num_rows, all_marks, strict=True):
             here = [
                 (max(a, first_row) - first_row, min(b, first_row + num_rows) - first_row)
                 for a, b in ranges
@@ -63,7 +66,7 @@ class Corpus:
             if here:
                 if Source.of(source.path, source.format) != source:
                     raise invalid(f"input {source.path} has changed since the job began")
-                reader = open_reader(source, self.columns.text)
+                reader = open_reader(source, self.columns.text, marks)
                 yield from reader.blocks(self.columns, here, first_row)
             first_row += num_rows
 
@@ -76,12 +79,18 @@ def scan(
     Raises:
         HotbedError: INVALID_INPUT as of `unify`, or for a file that cannot be read.
     """
-    scanned = [open_reader(source, text).scan(text) for source in sources]
+    opened = [open_reader(source, text) for source in sources]
+    scanned = [reader.scan(text) for reader in opened]
     with_rows = [columns for num_rows, columns in scanned if num_rows and len(columns.schema)]
     if not with_rows:
         raise invalid("the inputs hold no rows")
     columns = unify(with_rows, keep=keep, vector_column=vector_column)
-    return Corpus(sources, [num_rows for num_rows, _ in scanned], columns)
+    return Corpus(
+        sources,
+        [num_rows for num_rows, _ in scanned],
+        columns,
+        [reader.marks for reader in opened],
+    )
 
 
 @dataclass(frozen=True, slots=True)

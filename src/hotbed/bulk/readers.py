@@ -24,6 +24,9 @@ from hotbed.core.errors import invalid
 
 BLOCK_ROWS = 1024
 BLOCK_BYTES = 8 << 20
+MARK_ROWS = 1 << 14
+# What Arrow takes for compressed by its name.
+_COMPRESSED = {".gz", ".bz2", ".zst", ".lz4", ".br"}
 _MAX_CSV_FIELD = 64 << 20
 
 Ranges = Sequence[tuple[int, int]]
@@ -33,7 +36,14 @@ Row = dict[str, Any] | str | None
 
 
 class Reader(Protocol):
-    """One source."""
+    """One source.
+
+    Attributes:
+        marks: byte offsets of the rows `MARK_ROWS`, 2 * `MARK_ROWS` and so on, known after a scan;
+            empty: the file cannot be read from its middle, or needs none to be.
+    """
+
+    marks: Sequence[int]
 
     def scan(self, text: str) -> tuple[int, Columns]:
         """(rows, columns); `text` names the column that is embedded."""
@@ -47,15 +57,19 @@ class Reader(Protocol):
 class RowReader(ABC):
     """Base of readers that parse a record at a time.
 
-    Subclasses give the records, cheap to skip, and what each means.
+    Subclasses give the records, cheap to skip, and what each means. Those that can begin at a mark
+    keep `position` at the first byte behind the record that they gave last.
     """
 
-    def __init__(self, source: Source) -> None:
+    position: int | None = None
+
+    def __init__(self, source: Source, marks: Sequence[int] = ()) -> None:
         self.source = source
+        self.marks = marks
 
     @abstractmethod
-    def records(self) -> Iterator[Any]:
-        """The records, in order."""
+    def records(self, position: int = 0) -> Iterator[Any]:
+        """The records, in order, from the one at a mark's byte on."""
 
     @abstractmethod
     def parse(self, index: int, record: Any) -> Row:
@@ -69,11 +83,15 @@ class RowReader(ABC):
         """See `Reader`."""
         inference = Inference(text)
         num_rows = 0
+        marks: list[int] = []
         records = enumerate(self.records())
-        while piece := list(islice(records, BLOCK_ROWS)):
+        while piece := list(islice(records, min(BLOCK_ROWS, MARK_ROWS - num_rows % MARK_ROWS))):
             rows = [self.parse(index, record) for index, record in piece]
             inference.add(row for row in rows if isinstance(row, dict))
             num_rows += len(piece)
+            if num_rows % MARK_ROWS == 0 and self.position is not None:
+                marks.append(self.position)
+        self.marks = marks
         return num_rows, inference.columns()
 
     def blocks(self, columns: Columns, ranges: Ranges, first_row: int) -> Iterator[Block]:
@@ -81,29 +99,44 @@ class RowReader(ABC):
         records = self.records()
         at = 0
         for start, stop in ranges:
+            mark = min(start // MARK_ROWS, len(self.marks))
+            if mark * MARK_ROWS > at:
+                records, at = self.records(self.marks[mark - 1]), mark * MARK_ROWS
             next(islice(records, start - at, start - at), None)
             at = start
             rows: list[Row] = []
-            num_bytes = 0
+            sizes: list[int] = []
             for record in islice(records, stop - start):
                 rows.append(self.parse(at, record))
-                num_bytes += self.size(record)
+                sizes.append(self.size(record))
                 at += 1
-                if len(rows) == BLOCK_ROWS or num_bytes >= BLOCK_BYTES:
-                    yield columns.block(first_row + at - len(rows), rows)
-                    rows, num_bytes = [], 0
+                if len(rows) == BLOCK_ROWS or sum(sizes) >= BLOCK_BYTES:
+                    yield columns.block(first_row + at - len(rows), rows, sizes)
+                    rows, sizes = [], []
             if rows:
-                yield columns.block(first_row + at - len(rows), rows)
+                yield columns.block(first_row + at - len(rows), rows, sizes)
             if at != stop:
                 raise invalid(f"input {self.source.path} has become shorter since it was scanned")
 
 
-class JsonLines(RowReader):
-    """A JSON object a line."""
+class LineReader(RowReader):
+    """A record a line; files that are not compressed can be begun at a mark."""
 
-    def records(self) -> Iterator[bytes]:
-        with _open(self.source) as file:
-            yield from file
+    def records(self, position: int = 0) -> Iterator[bytes]:
+        """See `RowReader`."""
+        if _is_compressed(self.source):
+            with _open(self.source) as file:
+                yield from file
+            return
+        with open(self.source.path, "rb", buffering=1 << 20) as plain:
+            self.position = plain.seek(position)
+            for line in plain:
+                self.position += len(line)
+                yield line
+
+
+class JsonLines(LineReader):
+    """A JSON object a line."""
 
     def parse(self, index: int, record: bytes) -> Row:
         if not record.strip():
@@ -115,16 +148,12 @@ class JsonLines(RowReader):
         return row if isinstance(row, dict) else "the line is no JSON object"
 
 
-class Lines(RowReader):
+class Lines(LineReader):
     """A text a line, with the line's number as a column of its own."""
 
-    def __init__(self, source: Source, text: str) -> None:
-        super().__init__(source)
+    def __init__(self, source: Source, text: str, marks: Sequence[int] = ()) -> None:
+        super().__init__(source, marks)
         self._text = text
-
-    def records(self) -> Iterator[bytes]:
-        with _open(self.source) as file:
-            yield from file
 
     def parse(self, index: int, record: bytes) -> Row:
         try:
@@ -141,7 +170,8 @@ class Csv(RowReader):
         super().__init__(source)
         self._header: list[str] = []
 
-    def records(self) -> Iterator[list[str]]:
+    def records(self, position: int = 0) -> Iterator[list[str]]:
+        """See `RowReader`; always from the beginning."""
         # surrogateescape: bytes that are no UTF-8 spoil their own record only.
         with (
             _open(self.source) as raw,
@@ -177,6 +207,8 @@ class Csv(RowReader):
 class TextFile:
     """A whole file as one text, with its path as a column."""
 
+    marks: Sequence[int] = ()
+
     def __init__(self, source: Source) -> None:
         self._source = source
 
@@ -188,17 +220,22 @@ class TextFile:
         """See `Reader`."""
         for _ in ranges:
             row: Row
+            data = Path(self._source.path).read_bytes()
             try:
-                text = Path(self._source.path).read_bytes().decode("utf-8-sig")
+                text = data.decode("utf-8-sig")
                 row = {"path": self._source.path, columns.text: text}
             except UnicodeDecodeError:
                 row = "the file is no UTF-8"
-            yield columns.block(first_row, [row])
+            yield columns.block(first_row, [row], [len(data)])
 
 
 def _odd(field: str) -> str:
     """The field if it may hold surrogates, else nothing: most fields are ASCII."""
     return "" if field.isascii() else field
+
+
+def _is_compressed(source: Source) -> bool:
+    return Path(source.path).suffix.lower() in _COMPRESSED
 
 
 def _open(source: Source) -> io.BufferedReader:

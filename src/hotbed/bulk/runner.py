@@ -71,7 +71,7 @@ class InProcess:
         """See `Runner`."""
         assert self._backend is not None, "run without start: this is a bug"
         settings = job.settings
-        corpus = Corpus(job.sources, job.source_rows, Columns.decode(job.columns))
+        corpus = Corpus(job.sources, job.source_rows, Columns.decode(job.columns), job.marks)
         writer = PartsWriter(folder, _schema(job, corpus, self._backend))
         policies = Policies(settings.too_long, settings.bad, corpus.place)
         done = self._backend.run(

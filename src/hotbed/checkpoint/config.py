@@ -12,6 +12,7 @@ from typing import NamedTuple
 from hotbed.checkpoint.config_bert import read_bert, read_distilbert, read_mpnet, read_roberta
 from hotbed.checkpoint.config_decoder import (
     PPLX_CLASS,
+    read_eurobert,
     read_llama,
     read_mistral,
     read_pplx,
@@ -83,6 +84,7 @@ MODEL_TYPES: dict[str, ModelType] = {
     "llama": ModelType(
         "decoder", ("LlamaModel", "LlamaForCausalLM", "LlamaForSequenceClassification"), read_llama
     ),
+    "eurobert": ModelType("decoder", ("EuroBertModel", "EuroBertForMaskedLM"), read_eurobert),
     "mistral": ModelType(
         "decoder",
         ("MistralModel", "MistralForCausalLM", "MistralForSequenceClassification"),

@@ -1,4 +1,6 @@
-"""config.json of decoders: Qwen3 and pplx-embed, which is Qwen3 inside, Qwen2, Llama, Mistral."""
+"""config.json of decoders: Qwen3 and pplx-embed, which is Qwen3 inside, Qwen2, Llama and EuroBERT,
+which is an encoder of its layers, Mistral.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +34,13 @@ def read_llama(fields: Fields, name: str) -> Architecture:
     fields.require("attention_bias", False)
     fields.require("mlp_bias", False)
     return Architecture(family="decoder", name=name, config=_config(fields))
+
+
+def read_eurobert(fields: Fields, name: str) -> Architecture:
+    """EuroBERT: Llama's layers as an encoder (Boizard et al. 2025, arXiv 2503.05500)."""
+    fields.require("attention_bias", False)
+    fields.require("mlp_bias", False)
+    return Architecture(family="decoder", name=name, config=_config(fields, causal=False))
 
 
 def read_mistral(fields: Fields, name: str) -> Architecture:

@@ -15,8 +15,8 @@ import uvloop
 
 from hotbed.core.errors import HotbedError
 from hotbed.core.exit_codes import EXIT_CONFIGURATION, EXIT_FAILURE, exit_code
+from hotbed.core.log_format import TEXT_FORMAT, set_format
 from hotbed.ivy.app import Gateway
-from hotbed.ivy.logs import TEXT_FORMAT, set_format
 from hotbed.ivy.served_model import load_served_models
 from hotbed.ivy.server import serve
 from hotbed.ivy.settings import IvySettings

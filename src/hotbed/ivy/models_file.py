@@ -6,10 +6,12 @@
     replicas = ["dns:minilm:50051"]
     min_ready_replicas = 1                            # absent: all of them
     default_prompt = "query"
+    instruction = "Find papers that answer the question"  # of a reranker whose template has one
     [models.prompts]                                  # beside the model's own, or in their place
     query = "query: "
 
-A file of prompts for the one model of the settings has `default_prompt` and `[prompts]` alone.
+A file of prompts for the one model of the settings has `default_prompt`, `instruction` and
+`[prompts]` alone.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from hotbed.checkpoint.records import Prompts
+from hotbed.checkpoint.records import Prompts, ScoreHead
 from hotbed.core.errors import invalid
 from hotbed.ivy.addresses import check_entry
 
@@ -34,6 +36,9 @@ class PromptsEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
     """Name of the one that is used where a request asks for none."""
     prompts: dict[str, str] = {}
     """Text before every input, by name."""
+    instruction: str | None = None
+    """Where a request gives none, in place of the model's own; for rerankers whose template has
+    one."""
 
     def over(self, own: Prompts) -> Prompts:
         """The model's own prompts with these in their place or beside them.
@@ -46,6 +51,18 @@ class PromptsEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
         if default is not None and default not in by_name:
             raise invalid(f"default_prompt {default!r} is none of {sorted(by_name)}")
         return Prompts(by_name=by_name, default_name=default)
+
+    def over_head(self, head: ScoreHead, model: str) -> ScoreHead:
+        """The model's head with this instruction in place of its own.
+
+        Raises:
+            HotbedError: INVALID_INPUT if its template takes none.
+        """
+        if self.instruction is None:
+            return head
+        if head.pair_form == "tokenizer":
+            raise invalid(f"instruction: the template of {model} takes none")
+        return msgspec.structs.replace(head, instruction=self.instruction)
 
 
 class ModelEntry(PromptsEntry, kw_only=True, frozen=True, forbid_unknown_fields=True):

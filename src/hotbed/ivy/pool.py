@@ -73,9 +73,8 @@ class ReplicaPool:
         self._leaving: dict[asyncio.Task[None], Replica] = {}
         self._refresher: asyncio.Task[None] | None = None
         self._is_started = False
-        for address in self._entries:
-            if is_fixed(address):
-                self._add(address)
+        for address in filter(is_fixed, self._entries):
+            self._add(address)
 
     @property
     def replicas(self) -> list[Replica]:
@@ -335,8 +334,7 @@ class ReplicaPool:
         return rows
 
     def _give_up_time(self, deadline: float) -> float:
-        now = asyncio.get_running_loop().time()
-        return min(deadline, now + self._settings.unavailable_wait_s)
+        return min(deadline, asyncio.get_running_loop().time() + self._settings.unavailable_wait_s)
 
     async def _wait_for_change(self, give_up: float) -> None:
         with contextlib.suppress(TimeoutError):

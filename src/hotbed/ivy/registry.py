@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from hotbed.checkpoint.records import Quantizer
 from hotbed.core.errors import ErrorCode, HotbedError
+from hotbed.core.model_info import Task
 from hotbed.ivy.body import MAX_ECHOED_NAME
 from hotbed.ivy.metrics import Metrics
 from hotbed.ivy.outputs import OutputsPipeline
@@ -78,7 +79,7 @@ class ModelService:
 
 
 class Registry:
-    """All models; the first one is meant where a request names none.
+    """All models; where a request names none, the first that can do what is asked is meant.
 
     Raises:
         ValueError: two models share a name.
@@ -89,6 +90,9 @@ class Registry:
     ) -> None:
         self.services = tuple(ModelService(model, settings, metrics) for model in models)
         self._default = self.services[0]
+        self._by_task: dict[Task, ModelService] = {}
+        for service in self.services:
+            self._by_task.setdefault(service.model.expected.task, service)
         self._by_name: dict[str, ModelService] = {}
         for service in self.services:
             for name in service.model.names:
@@ -104,14 +108,14 @@ class Registry:
         """Every name of every model."""
         return tuple(self._by_name)
 
-    def find(self, name: str | None) -> ModelService:
-        """The model of that name; without one the first.
+    def find(self, name: str | None, *, task: Task | None = None) -> ModelService:
+        """The model of that name; without one the first that does the task, else the first.
 
         Raises:
             HotbedError: MODEL_NOT_FOUND that lists the names there are.
         """
         if name is None:
-            return self._default
+            return self._by_task.get(task, self._default) if task else self._default
         found = self._by_name.get(name)
         if found is None:
             raise HotbedError(

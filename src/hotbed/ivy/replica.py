@@ -24,6 +24,7 @@ from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.expected import RefusedError
 from hotbed.ivy.link import Link
+from hotbed.ivy.local_call import LocalCall, can_be_local
 from hotbed.ivy.shares import Shares
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.codec import decode_info, encode_output, encode_ragged
@@ -204,14 +205,18 @@ class Replica:
             stub = TulipStub(channel)  # type: ignore[no-untyped-call]
             reply = await stub.Info(pb.InfoRequest(), timeout=self._link.connect_timeout_s)
             info, limits = decode_info(reply)
-            call = stub.Stream()
+            is_local = can_be_local(self.address, reply)
+            call = await LocalCall.open(self.address) if is_local else stub.Stream()
             self._limits, self._places = limits, Shares(limits.max_stream_items)
             self._stub = stub
-            await _until_first_ends(
-                self._write(call),
-                self._read(call),
-                self._watch(channel, info, limits),
-            )
+            try:
+                await _until_first_ends(
+                    self._write(call),
+                    self._read(call),
+                    self._watch(channel, info, limits),
+                )
+            finally:
+                call.cancel()
 
     async def _wait_for_close(self) -> None:
         await self._closing.wait()

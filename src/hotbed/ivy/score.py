@@ -162,7 +162,7 @@ class ScorePipeline:
             fingerprint=answer_fingerprint(
                 computed.fingerprint,
                 *self._tokenize.fingerprint_parts,
-                request.options.instruction,
+                self._tokenize.instruction(request.options),
                 request.raw_scores,
             ),
             tokenize_us=int(tokenize_s * 1e6),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.checkpoint.records import MultiVectorHead, Prompts, Quantizer
+from hotbed.core.errors import invalid
 from hotbed.ivy.expected import ExpectedModel
 from hotbed.ivy.models_file import (
     ModelEntry,
@@ -66,6 +67,7 @@ def load_served_models(settings: IvySettings) -> list[ServedModel]:
         min_ready_replicas=settings.min_ready_replicas,
         default_prompt=prompts.default_prompt,
         prompts=prompts.prompts,
+        instruction=prompts.instruction,
     )
     return [_load(entry, settings)]
 
@@ -83,7 +85,9 @@ def _load(entry: ModelEntry, settings: IvySettings) -> ServedModel:
     )
     pairs = None
     if checkpoint.head is not None:
-        pairs = PairTokenizer(tokenizer, checkpoint.head)
+        pairs = PairTokenizer(tokenizer, entry.over_head(checkpoint.head, entry.model))
+    elif entry.instruction is not None:
+        raise invalid(f"instruction: {entry.model} is no reranker")
     if checkpoint.multi_vector is not None:
         check_marks(tokenizer, checkpoint.multi_vector)
     return ServedModel(

@@ -28,6 +28,10 @@ class PairTokenizeStage:
         """What the sequences depend on besides texts, options and model."""
         return self._pairs.fingerprint_parts
 
+    def instruction(self, options: PairOptions) -> str | None:
+        """What the pairs get: the request's, else the model's own; None: it takes none."""
+        return options.instruction or self._pairs.default_instruction
+
     async def encode(
         self,
         queries: str | Sequence[str] | None,

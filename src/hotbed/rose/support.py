@@ -39,6 +39,7 @@ EXAMPLES = {
     " gte-multilingual-reranker-base",
     "gemma3_text": "EmbeddingGemma",
     "llama": "embedders on a Llama 2 or 3 backbone",
+    "eurobert": "embedders on EuroBERT 210m, 610m, 2.1B",
     "mistral": "e5-mistral, SFR-Embedding-Mistral, Linq-Embed-Mistral",
     "qwen2": "gte-Qwen2 (`is_causal` false: bidirectional)",
     "qwen3": "Qwen3-Embedding (bidirectional with `is_causal` false), Qwen3-Reranker",

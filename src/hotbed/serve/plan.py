@@ -86,6 +86,7 @@ def make_plan(
             num_threads=num_threads,
             drain_timeout_s=settings.drain_timeout_s,
             metrics_port=_own_port(settings.replica_metrics_ports, i),
+            log_format=settings.log_format,
         )
         for i, address in enumerate(addresses)
     ]
@@ -103,6 +104,7 @@ def make_plan(
             port=port,
             own_port=_own_port(settings.worker_ports, i),
             drain_timeout_s=settings.drain_timeout_s,
+            log_format=settings.log_format,
         )
         for i in range(num_workers)
     ]

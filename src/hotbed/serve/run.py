@@ -35,7 +35,7 @@ def run(settings: ServeSettings, tulip: TulipSettings, ivy: IvySettings) -> int:
         tulip: more for every replica.
         ivy: more for every worker.
     """
-    log = OutputLog()
+    log = OutputLog(settings.log_format)
     try:
         holder = reserve_port(settings.host, settings.port)
     except PortError as error:
@@ -68,7 +68,10 @@ def run(settings: ServeSettings, tulip: TulipSettings, ivy: IvySettings) -> int:
                 num_workers=len(plan.workers),
                 num_threads=plan.num_threads,
             )
-            show_page(Console(), service)
+            if settings.log_format == "json":
+                log.write_line("serve", f"ready: {service.base_url}")
+            else:
+                show_page(Console(), service)
             notify()
 
         supervisor = Supervisor(

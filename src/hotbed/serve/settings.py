@@ -24,6 +24,7 @@ TULIP_FIELDS_OF_SERVE = frozenset(
         "num_threads",
         "drain_timeout_s",
         "metrics_port",
+        "log_format",
     }
 )
 IVY_FIELDS_OF_SERVE = frozenset(
@@ -40,6 +41,7 @@ IVY_FIELDS_OF_SERVE = frozenset(
         "port",
         "own_port",
         "drain_timeout_s",
+        "log_format",
         # Replicas are on Unix sockets in a private folder.
         "replica_tls_ca",
         "replica_tls_cert",
@@ -90,6 +92,8 @@ class ServeSettings:
     """CPU threads of each replica; unset: the cores divided by the replicas."""
     drain_timeout_s: float = 30.0
     """Time after SIGTERM for requests in flight; then they get 503."""
+    log_format: Literal["text", "json"] = "text"
+    """Log lines for people, each with the process it is of, or a JSON object a line."""
     worker_ports: int | None = None
     """First of as many ports as there are workers, on which each answers alone: metrics are kept
     per worker, so scrape each."""

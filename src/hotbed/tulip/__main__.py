@@ -11,6 +11,7 @@ import cyclopts
 
 from hotbed.core.cache_folder import default_cache_folder
 from hotbed.core.exit_codes import EXIT_CONFIGURATION
+from hotbed.core.log_format import TEXT_FORMAT, set_format
 from hotbed.tulip.process import run_process
 from hotbed.tulip.server import EngineLoader
 from hotbed.tulip.settings import TulipSettings
@@ -33,6 +34,7 @@ def run(settings: TulipSettings, load_engine: EngineLoader | None = None) -> int
         Exit code: 0 after a signal; 1 if the engine died or the start failed in a way that may
         pass; 2 if settings or model can never work.
     """
+    set_format(settings.log_format)
     return run_process(settings, load_engine or load_rose)
 
 
@@ -95,9 +97,7 @@ def _step_budget(settings: TulipSettings, engine: RoseEngine) -> str:
 def _command(settings: Annotated[TulipSettings | None, cyclopts.Parameter(name="*")] = None) -> int:
     """Run one batching gRPC server with one model on one device."""
     settings = settings or TulipSettings()
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(level=settings.log_level.upper(), format=TEXT_FORMAT)
     return run(settings)
 
 

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import NamedTuple
 
 import grpc
@@ -23,6 +24,7 @@ from hotbed.core.step import Engine
 from hotbed.tulip.address import remove_stale_socket, unix_path
 from hotbed.tulip.device import DeviceThread
 from hotbed.tulip.health import Health
+from hotbed.tulip.local import LocalServer
 from hotbed.tulip.loop import StepLoop
 from hotbed.tulip.metrics import Metrics
 from hotbed.tulip.service import TulipService
@@ -31,6 +33,7 @@ from hotbed.tulip.tls import server_credentials
 from hotbed.tulip.tracing import Tracing
 from hotbed.tulip.work import Answer
 from hotbed.wire import tulip_pb2_grpc as pb_grpc
+from hotbed.wire.framed import SUFFIX
 from hotbed.wire.limits import server_options
 
 _CLOSE_GRACE_S = 1.0
@@ -92,7 +95,7 @@ class _Server:
     def __init__(self, settings: TulipSettings, stack: AsyncExitStack) -> None:
         self._settings = settings
         self._stack = stack
-        self._service = TulipService()
+        self._service = TulipService(local_stream=settings.local_stream)
         self._health = Health()
         self._metrics = Metrics()
         self._metrics.watch_unsent(lambda: self._service.num_unsent_bytes)
@@ -116,6 +119,7 @@ class _Server:
         self._stack.push_async_callback(self._close_device, device, steps)
         if not await _first_step(steps):
             return EXIT_FAILURE
+        await self._listen_locally()
         self._service.attach(steps)
         await self._health.serving()
         on_ready(address)
@@ -175,6 +179,17 @@ class _Server:
         if unix_path(listen) is not None:
             return server, listen
         return server, f"{listen.rpartition(':')[0]}:{port}"
+
+    async def _listen_locally(self) -> None:
+        path = unix_path(self._settings.listen)
+        if not self._settings.local_stream or path is None:
+            return
+        local = LocalServer(Path(f"{path}{SUFFIX}"), self._service.serve_stream)
+        try:
+            await local.start()
+        except OSError as error:
+            raise _StartError(f"local_stream: cannot listen: {error}") from error
+        self._stack.push_async_callback(local.close, _CLOSE_GRACE_S)
 
     def _add_port(self, server: grpc.aio.Server) -> int:
         settings = self._settings

@@ -11,7 +11,7 @@ from hotbed.core.errors import HotbedError
 from hotbed.tulip import faults
 from hotbed.tulip.door import admit, hand_out, tenant_of
 from hotbed.tulip.loop import StepLoop
-from hotbed.tulip.stream import Context, Stream
+from hotbed.tulip.stream import Connection, Stream
 from hotbed.tulip.work import Answer
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire import tulip_pb2_grpc as pb_grpc
@@ -22,9 +22,14 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["Tulip"].full_name
 
 
 class TulipService(pb_grpc.TulipServicer):
-    """Answers UNAVAILABLE until it is given a step loop."""
+    """Answers UNAVAILABLE until it is given a step loop.
 
-    def __init__(self) -> None:
+    Args:
+        local_stream: say that streams are taken without gRPC too.
+    """
+
+    def __init__(self, *, local_stream: bool = False) -> None:
+        self._local_stream = local_stream
         self._steps: StepLoop | None = None
         self._streams: set[Stream] = set()
         self.num_calls = 0
@@ -45,14 +50,28 @@ class TulipService(pb_grpc.TulipServicer):
             stream.end()
 
     async def Stream(  # noqa: N802
-        self, request_iterator: object, context: Context
+        self,
+        request_iterator: object,
+        context: grpc.aio.ServicerContext[pb.StreamRequest, pb.StreamReply],
     ) -> None:
         """The main way: see the proto. An item that fails is answered by itself."""
+        try:
+            await self.serve_stream(context)
+        except HotbedError as error:
+            await abort(context, error)
+
+    async def serve_stream(self, connection: Connection) -> None:
+        """The same, whatever carries the messages.
+
+        Raises:
+            HotbedError: UNAVAILABLE while there is no step loop; and as `Stream.run`.
+            ConnectionError: as `Stream.run`.
+        """
         self.num_calls += 1
         steps = self._steps
         if steps is None:
-            await abort(context, faults.unavailable("loading"))
-        stream = Stream(context, steps)
+            raise faults.unavailable("loading")
+        stream = Stream(connection, steps)
         self._streams.add(stream)
         try:
             await stream.run()
@@ -92,7 +111,9 @@ class TulipService(pb_grpc.TulipServicer):
         self.num_calls += 1
         if self._steps is None:
             await abort(context, faults.unavailable("loading"))
-        return encode_info(self._steps.info, self._steps.limits, __version__)
+        reply = encode_info(self._steps.info, self._steps.limits, __version__)
+        reply.local_stream = self._local_stream
+        return reply
 
     async def Stats(  # noqa: N802
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any, Protocol
 
 import grpc
 from grpc.aio import EOF  # type: ignore[attr-defined]
@@ -19,7 +20,7 @@ from hotbed.tulip.door import admit, hand_out, tenant_of
 from hotbed.tulip.loop import StepLoop
 from hotbed.tulip.work import Answer, Item
 from hotbed.wire import tulip_pb2 as pb
-from hotbed.wire.errors import abort, error_to_proto
+from hotbed.wire.errors import error_to_proto
 from hotbed.wire.limits import SOFT_MESSAGE_BYTES
 
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
@@ -29,19 +30,29 @@ _ERROR_BYTES = 256
 
 log = logging.getLogger(__name__)
 
-Context = grpc.aio.ServicerContext[pb.StreamRequest, pb.StreamReply]
+
+class Connection(Protocol):
+    """What a stream needs of the call, or of whatever carries its messages."""
+
+    async def read(self) -> Any:
+        """The next `StreamRequest`, or grpc.aio.EOF once the client has closed its side."""
+        ...
+
+    async def write(self, reply: pb.StreamReply, /) -> None:
+        """Returns once there is room for more."""
+        ...
 
 
 class Stream:
     """The server's end of one stream, from its start to its end.
 
     Args:
-        context: of the call.
+        connection: to the client.
         steps: where the items go.
     """
 
-    def __init__(self, context: Context, steps: StepLoop) -> None:
-        self._context = context
+    def __init__(self, connection: Connection, steps: StepLoop) -> None:
+        self._connection = connection
         self._steps = steps
         self._in_flight: dict[int, Item] = {}
         self._outbox: list[tuple[int, Answer | HotbedError]] = []
@@ -61,13 +72,18 @@ class Stream:
         return self._unsent_bytes + self._being_sent_bytes
 
     async def run(self) -> None:
-        """Serve the stream until the client closes it, is gone, or `end` was called."""
+        """Serve the stream until the client closes it, is gone, or `end` was called.
+
+        Raises:
+            HotbedError: INVALID_INPUT if the client broke the rules of the stream.
+            ConnectionError: it is gone, where the connection says so by that.
+        """
         reader = asyncio.create_task(self._read())
         reader.add_done_callback(self._reader_done)
         try:
             await self._write()
             if self._violation is not None:
-                await abort(self._context, self._violation)
+                raise self._violation
             if self._failure is not None:
                 raise self._failure
         except grpc.aio.InternalError:
@@ -91,7 +107,7 @@ class Stream:
     async def _read(self) -> None:
         while True:
             await self._room.wait()
-            request = await self._context.read()
+            request = await self._connection.read()
             if request is EOF:
                 return
             for message in request.items:
@@ -142,7 +158,7 @@ class Stream:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            if self._violation is not None:
+            if self._violation is not None or self._failure is not None:
                 return
             while self._outbox:
                 outbox, self._outbox = self._outbox, []
@@ -159,7 +175,7 @@ class Stream:
         for tag, outcome in outbox:
             size = _size(outcome)
             if num_bytes and num_bytes + size > SOFT_MESSAGE_BYTES:
-                await self._context.write(reply)
+                await self._connection.write(reply)
                 reply, num_bytes = pb.StreamReply(), 0
             num_bytes += size
             result = reply.results.add(id=tag)
@@ -169,7 +185,7 @@ class Stream:
                 result.error.CopyFrom(error_to_proto(outcome.result))
             else:
                 hand_out(outcome, self._steps.info.fingerprint, into=result.rows)
-        await self._context.write(reply)
+        await self._connection.write(reply)
 
 
 def _size(outcome: Answer | HotbedError) -> int:

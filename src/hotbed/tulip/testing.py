@@ -236,11 +236,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--max-tokens", type=int, default=FAKE_INFO.max_tokens)
     parser.add_argument("--vocab-size", type=int, default=FAKE_INFO.vocab_size)
     parser.add_argument("--name", default=FAKE_INFO.name, help="of the model")
+    parser.add_argument("--task", choices=["embed", "score"], default="embed")
     parser.add_argument(
         "--faults", type=FaultRates.parse, default=FaultRates(),
         help="share of steps with each fault, e.g. error=0.01,oom=0.01,stall=0.01,hang=0.001",
     )  # fmt: skip
     parser.add_argument("--step-timeout-s", type=float, default=TulipSettings.step_timeout_s)
+    parser.add_argument("--local-stream", action="store_true", help="as of hotbed tulip")
     parser.add_argument("--keepalive-time-s", type=float, default=TulipSettings.keepalive_time_s)
     parser.add_argument("--max-queue-tokens", type=int, default=TulipSettings.max_queue_tokens)
     parser.add_argument("--metrics-port", type=int)
@@ -252,6 +254,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         max_tokens=options.max_tokens,
         vocab_size=options.vocab_size,
     )
+    if options.task == "score":
+        info = replace(
+            info, task="score", dimensions=1, labels=("LABEL_0",), activation="sigmoid",
+            normalize=False, token_types=2,
+        )  # fmt: skip
 
     def load(_: TulipSettings) -> FakeEngine:
         engine = FakeEngine(info, step_s=options.step_ms / 1e3, token_s=options.token_us / 1e6)
@@ -263,6 +270,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         listen=options.listen,
         step_timeout_s=options.step_timeout_s,
         keepalive_time_s=options.keepalive_time_s,
+        local_stream=options.local_stream,
         max_queue_tokens=options.max_queue_tokens,
         max_item_tokens=min(TulipSettings.max_item_tokens, options.max_queue_tokens),
         metrics_port=options.metrics_port,

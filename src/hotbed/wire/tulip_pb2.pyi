@@ -175,7 +175,7 @@ class InfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class InfoReply(_message.Message):
-    __slots__ = ("model", "task", "architecture", "dimensions", "max_tokens", "vocab_size", "pooling", "normalize", "dtype", "device", "fingerprint", "limits", "version", "labels", "activation", "token_types", "outputs")
+    __slots__ = ("model", "task", "architecture", "dimensions", "max_tokens", "vocab_size", "pooling", "normalize", "dtype", "device", "fingerprint", "limits", "version", "labels", "activation", "token_types", "local_stream", "outputs")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
@@ -192,6 +192,7 @@ class InfoReply(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     ACTIVATION_FIELD_NUMBER: _ClassVar[int]
     TOKEN_TYPES_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_STREAM_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     model: str
     task: str
@@ -209,8 +210,9 @@ class InfoReply(_message.Message):
     labels: _containers.RepeatedScalarFieldContainer[str]
     activation: str
     token_types: int
+    local_stream: bool
     outputs: _containers.RepeatedCompositeFieldContainer[OutputWidth]
-    def __init__(self, model: _Optional[str] = ..., task: _Optional[str] = ..., architecture: _Optional[str] = ..., dimensions: _Optional[int] = ..., max_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., pooling: _Optional[str] = ..., normalize: _Optional[bool] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., fingerprint: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., version: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., activation: _Optional[str] = ..., token_types: _Optional[int] = ..., outputs: _Optional[_Iterable[_Union[OutputWidth, _Mapping]]] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., task: _Optional[str] = ..., architecture: _Optional[str] = ..., dimensions: _Optional[int] = ..., max_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., pooling: _Optional[str] = ..., normalize: _Optional[bool] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., fingerprint: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., version: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., activation: _Optional[str] = ..., token_types: _Optional[int] = ..., local_stream: _Optional[bool] = ..., outputs: _Optional[_Iterable[_Union[OutputWidth, _Mapping]]] = ...) -> None: ...
 
 class OutputWidth(_message.Message):
     __slots__ = ("kind", "width")

@@ -120,6 +120,15 @@ async def test_the_good_body_is_good(client: httpx.AsyncClient, route: Route):
         assert answer.status_code == 200, (path, answer.text)
 
 
+@routes
+async def test_without_a_name_a_model_that_can_do_it_is_meant(
+    client: httpx.AsyncClient, route: Route
+):
+    """TEI's clients send no name."""
+    body = {key: value for key, value in good(route).items() if key != "model"}
+    assert (await client.post(route.path, json=body)).status_code == 200
+
+
 NOT_JSON = {
     "empty": b"",
     "blank": b" \n",

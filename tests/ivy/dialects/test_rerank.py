@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from hotbed.core.errors import ErrorCode
-from hotbed.ivy.served_model import ServedModel
+from hotbed.ivy.served_model import ServedModel, load_served_models
+from hotbed.ivy.settings import IvySettings
 from hotbed.text.pairs import PairTokenizer
 from hotbed.text.tokenizer import Tokenizer
 from hotbed.tulip.testing import FakeEngine, expected_rows
@@ -29,6 +30,7 @@ from tests.ivy.harness import (
     unix_address,
     wait_until,
 )
+from tests.support.scorers import make_qwen3_reranker
 
 QUERY = "the fast cat"
 DOCUMENTS = [f"document {'is ' * (i % 7)}long" for i in range(30)]
@@ -129,6 +131,24 @@ async def test_fields_of_objects_are_read_in_the_order_asked_for(
         results = (await client.post("/v1/rerank", json=body)).json()["results"]
     assert [r["index"] for r in results] == np.argsort(-scores, kind="stable").tolist()
     assert [r["document"]["text"] for r in results] == [read[r["index"]] for r in results]
+
+
+async def test_the_instruction_is_in_the_fingerprint_whoever_gave_it(tmp_path: Path) -> None:
+    folder = make_qwen3_reranker(tmp_path / "rank-reranker")
+    settings = IvySettings(model=str(folder), fast_tokenizers="off", task="score")
+    (served,) = load_served_models(settings)
+    assert served.pairs is not None
+    async with reranking(served.pairs, tmp_path) as client:
+
+        async def fingerprint(**more: str) -> str:
+            body = {"query": QUERY, "documents": ["a dog"], **more}
+            answer = await client.post("/rerank", json=body)
+            assert answer.status_code == 200, answer.text
+            return answer.headers["x-hotbed-fingerprint"]
+
+        own = await fingerprint()
+        assert await fingerprint(instruction=served.pairs.default_instruction or "") == own
+        assert await fingerprint(instruction="Find the paper") != own
 
 
 async def test_the_request_id_ends_the_answers_id(pairs: PairTokenizer, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ class ClassifyRoutes(Handlers):
 
     async def classify(self, call: Call) -> Reply:
         fields = _read_classify(call.body)
-        model = self._models.find(fields.model)
+        model = self._models.find(fields.model, task="score")
         is_one = isinstance(fields.input, str)
         texts = [fields.input] if isinstance(fields.input, str) else fields.input
         check_texts(len(texts), self._settings.max_inputs, "input")
@@ -197,7 +197,7 @@ class ClassifyRoutes(Handlers):
 
     async def predict(self, call: Call) -> Reply:
         fields = _read_predict(call.body)
-        model = self._models.find(fields.model)
+        model = self._models.find(fields.model, task="score")
         firsts, seconds, is_single = _sequences(fields.inputs)
         check_texts(len(firsts), self._settings.max_inputs, "inputs")
         how = fields.parameters or PredictParameters()

@@ -136,7 +136,7 @@ class CohereRoutes(Handlers):
 
     async def _embed(self, call: Call, *, version: int) -> Reply:
         fields = _read(call.body)
-        model = self._models.find(fields.model)
+        model = self._models.find(fields.model, task="embed")
         types: list[EmbeddingType] = list(dict.fromkeys(fields.embedding_types or ["float"]))
         texts = _texts(fields, max_inputs=self._settings.max_inputs)
         dtypes = list(dict.fromkeys(ROW_DTYPES[kind] for kind in types))

@@ -109,7 +109,7 @@ class ContextualRoute:
 
     async def post(self, call: Call) -> Reply:
         fields = _read(call.body)
-        model = self._models.find(fields.model)
+        model = self._models.find(fields.model, task="embed")
         default: Encoding = "float"
         if model.quantizer == "pplx":
             default = perplexity.DEFAULT_ENCODING

@@ -185,7 +185,7 @@ class EmbeddingsRoute(Handlers):
     async def post(self, call: Call) -> Reply:
         """The answer. Raises what decoding and the pipeline raise."""
         fields = _read(call.body)
-        model = self._models.find(fields.model)
+        model = self._models.find(fields.model, task="embed")
         request, encoding, is_perplexity = to_request(
             fields,
             is_pplx_model=model.quantizer == "pplx",

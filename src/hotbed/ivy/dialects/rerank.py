@@ -173,7 +173,7 @@ class RerankRoute(Handlers):
     async def post(self, call: Call, *, echoes: bool) -> Reply:
         """The answer; `echoes`: with the documents where the request does not say."""
         fields = _read(call.body)
-        model = self._models.find(fields.model)
+        model = self._models.find(fields.model, task="score")
         request = to_request(fields, self._settings)
         name = answer_id("rerank", fields.request_id)
         call.parsed(self._metrics)

@@ -116,7 +116,7 @@ class ScoreRoute(Handlers):
 
     async def post(self, call: Call) -> Reply:
         fields = _read(call.body)
-        model = self._models.find(fields.model)
+        model = self._models.find(fields.model, task="score")
         request = to_request(fields, self._settings)
         name = answer_id("score", fields.request_id)
         call.parsed(self._metrics)

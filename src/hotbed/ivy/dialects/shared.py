@@ -14,7 +14,8 @@ from hotbed.ivy.score import ScoreResult
 MAX_REQUEST_ID_CHARS = 256
 
 ModelName = Annotated[
-    str | None, msgspec.Meta(description="A name from /v1/models; absent: the first model.")
+    str | None,
+    msgspec.Meta(description="A name from /v1/models; absent: the first model that scores."),
 ]
 Truncate = Annotated[
     bool | None,

@@ -191,7 +191,7 @@ class TeiRoutes(Handlers):
 
     async def embed(self, call: Call) -> Reply:
         fields = _read_embed(call.body)
-        model = self._models.find(fields.model)
+        model = self._models.find(fields.model, task="embed")
         texts, token_arrays, is_single = read_inputs(
             fields.inputs, max_inputs=self._settings.max_inputs, field="inputs"
         )
@@ -223,7 +223,7 @@ class TeiRoutes(Handlers):
 
     async def similarity(self, call: Call) -> Reply:
         fields = _read_similarity(call.body)
-        model = self._models.find(fields.model)
+        model = self._models.find(fields.model, task="embed")
         sentences = fields.inputs.sentences
         if not sentences:
             raise invalid("inputs.sentences is an empty list.", "inputs.sentences")

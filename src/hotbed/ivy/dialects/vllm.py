@@ -126,7 +126,7 @@ class VllmRoutes(Handlers):
 
     async def pooling(self, call: Call) -> Reply:
         fields = _read(call.body)
-        model = self._models.find(fields.model)
+        model = self._models.find(fields.model, task="embed")
         texts, token_arrays, is_single = read_inputs(
             fields.input, max_inputs=self._settings.max_inputs
         )
