@@ -29,9 +29,9 @@ from hotbed.bench.shapes import SHAPES, Shape, random_weights
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.attention.select import AttentionSettings, select_backend
+from hotbed.rose.compute import Compute, open_mode
 from hotbed.rose.cuda import CudaRunner, CudaSettings
-from hotbed.rose.kernels.gemm import open_gemms
-from hotbed.rose.layers.fused import with_gemms
+from hotbed.rose.layers.fused import with_mode
 from hotbed.rose.registry import FAMILIES
 
 SIZES = ((1, 32), (1, 128), (1, 512), (1, 4096), (5, 512), (25, 512), (50, 512), (100, 512))
@@ -127,14 +127,20 @@ def event_time(work: Any, repeats: int) -> float:
     return float(np.median(times))
 
 
-def build(shape: Shape, settings: AttentionSettings) -> tuple[CudaRunner, str, Any]:
+BF16 = Compute(torch.bfloat16)
+
+
+def build(
+    shape: Shape, settings: AttentionSettings, compute: Compute = BF16
+) -> tuple[CudaRunner, str, Any]:
     family = FAMILIES[shape.family]
     (spec,) = family.attention_specs(shape.config)
-    backend = select_backend(spec, DEVICE, settings=settings, dtype=torch.bfloat16)
+    backend = select_backend(
+        spec, DEVICE, settings=settings, dtype=compute.dtype, invariant=compute.invariant
+    )
     with torch.inference_mode():
         weights = random_weights(shape, DEVICE)
-        gemms = open_gemms(settings.kernel_dir, DEVICE, torch.bfloat16)
-        with with_gemms(gemms):
+        with with_mode(open_mode(compute, settings.kernel_dir, DEVICE)):
             model = family.build(shape.config, weights, [backend])
     runner = CudaRunner(
         model,
@@ -155,7 +161,7 @@ def embed(runner: CudaRunner, sequences: list[np.ndarray]) -> np.ndarray:
     return result.rows[0]
 
 
-def check(shape: Shape, runner: CudaRunner, weights: Any) -> float:
+def check(shape: Shape, runner: CudaRunner, weights: Any, min_cosine: float = MIN_COSINE) -> float:
     """Smallest cosine to the reference, eager and replayed, alone and mixed; a bad one ends all."""
     random = np.random.default_rng(0)
     lengths = [1, 2, 3, 17, 63, 64, 65, 128, 511, 512, 513, 1000, 2048]
@@ -173,7 +179,7 @@ def check(shape: Shape, runner: CudaRunner, weights: Any) -> float:
         }
         for how, array in got.items():
             cosine = F.cosine_similarity(torch.from_numpy(array).double(), expected.double())
-            if not cosine.min() >= MIN_COSINE:
+            if not cosine.min() >= min_cosine:
                 worst = int(cosine.argmin())
                 sys.exit(
                     f"{shape.name} {attempt} {how}: cosine {cosine.min():.5f} at length "
@@ -192,7 +198,7 @@ def check(shape: Shape, runner: CudaRunner, weights: Any) -> float:
         for attempt in ("eager", "captured", "replayed"):
             array = embed(runner, sequences)
             cosine = F.cosine_similarity(torch.from_numpy(array).double(), expected.double())
-            if not cosine.min() >= MIN_COSINE:
+            if not cosine.min() >= min_cosine:
                 sys.exit(
                     f"{shape.name} {attempt} {name}: cosine {cosine.min():.5f}; nothing was timed"
                 )

@@ -94,7 +94,7 @@ def measure_gemms(kernel_dir: Path, row_counts: Sequence[int], reps: int) -> Ite
         print(f"{layer}: {epilogue}, N {n}, K {k}", flush=True)
         right: dict[str, tuple[FusedGemm, float]] = {}
         for kernel in kernels_in(kernel_dir):
-            if kernel.epilogue != epilogue:
+            if kernel.epilogue != epilogue or kernel.operands != "bf16":
                 continue
             fused, name = gemm.load(kernel_dir, kernel, DEVICE, 0), kernel.tile.name
             error = max(worst_error(fused, epilogue, m, n, k) for m in CHECKED_ROWS)

@@ -168,3 +168,9 @@ def test_a_named_attention_backend_is_never_replaced_without_a_word(tmp_path: Pa
     checkpoint = load_checkpoint(str(make_family(tmp_path / "m", "mpnet")))
     with pytest.raises(HotbedError, match="'sdpa' cannot run this model: it has a position bias"):
         RoseEngine.load(checkpoint, device="cpu", attention=AttentionSettings("sdpa"))
+
+
+def test_fp8_on_a_cpu_is_refused_at_load(tmp_path: Path) -> None:
+    make_bert(tmp_path)
+    with pytest.raises(HotbedError, match="fp8 needs a GPU"):
+        RoseEngine.load(load_checkpoint(str(tmp_path)), device="cpu", dtype="fp8")

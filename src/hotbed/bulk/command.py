@@ -74,6 +74,7 @@ def _through_endpoint(
     for name in (
         "device",
         "dtype",
+        "invariant",
         "output_dtype",
         "threads",
         "offline",

@@ -31,8 +31,9 @@ class Embedder(MoreOutputs):
     Args:
         model: local folder, installed package or hub name of the model.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:N``.
-        dtype: type of the compute: ``auto`` (float32 on a CPU, bfloat16 on a GPU), ``float32`` or
-            ``bfloat16``.
+        dtype: type of the compute: ``auto`` (float32 on a CPU, bfloat16 on a GPU), ``float32``,
+            ``bfloat16`` or, on a GPU, ``fp8``.
+        invariant: whether a text's row must be the same bytes alone and in every batch.
         num_threads: CPU threads; None takes torch's default.
         offline: True forbids network calls; None follows ``HF_HUB_OFFLINE``.
         fast_tokenizers: ``auto`` uses an installed fast tokenizer that passes its self-check.
@@ -54,6 +55,7 @@ class Embedder(MoreOutputs):
         *,
         device: str = "auto",
         dtype: str = "auto",
+        invariant: bool = False,
         num_threads: int | None = None,
         offline: bool | None = None,
         fast_tokenizers: Literal["auto", "off"] = "auto",
@@ -68,6 +70,7 @@ class Embedder(MoreOutputs):
             checkpoint,
             device=device,
             dtype=dtype,
+            invariant=invariant,
             attention=AttentionSettings(attention, kernel_dir),
             num_threads=num_threads,
         )

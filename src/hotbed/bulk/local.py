@@ -25,7 +25,8 @@ from hotbed.core.errors import ErrorCode, HotbedError, invalid
 from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
 from hotbed.core.step import Engine, EngineDeadError, is_out_of_memory
 from hotbed.rose.attention.select import AttentionSettings
-from hotbed.rose.device import dtype_name, resolve_device, resolve_dtype
+from hotbed.rose.compute import resolve_compute
+from hotbed.rose.device import resolve_device
 from hotbed.rose.engine import RoseEngine
 from hotbed.text.options import EncodeOptions
 from hotbed.text.prompts import resolve_prompt
@@ -39,6 +40,7 @@ class ModelOptions:
     model: str
     device: str = "auto"
     dtype: str = "auto"
+    invariant: bool = False
     input_type: Literal["query", "document"] | None = None
     prompt_name: str | None = None
     dimensions: int | None = None
@@ -86,7 +88,8 @@ class LocalModel:
             max_tokens=checkpoint.max_tokens,
             vocab_size=checkpoint.config.vocab_size,
         )
-        compute = dtype_name(resolve_dtype(options.dtype, resolve_device(options.device)))
+        device = resolve_device(options.device)
+        compute = resolve_compute(options.dtype, device, invariant=options.invariant).name
         self._fingerprint = fingerprint(checkpoint, compute)
         normalize = options.normalize
         self.recipe: Recipe = self._recipe(
@@ -136,6 +139,7 @@ class LocalModel:
             self._checkpoint,
             device=options.device,
             dtype=options.dtype,
+            invariant=options.invariant,
             attention=AttentionSettings(options.attention, options.kernel_dir),
             num_threads=options.threads,
             cache_folder=default_cache_folder(),

@@ -40,8 +40,9 @@ class Reranker(LoadedModel):
     Args:
         model: local folder or hub name of the model.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:N``.
-        dtype: type of the compute: ``auto`` (float32 on a CPU, bfloat16 on a GPU), ``float32`` or
-            ``bfloat16``.
+        dtype: type of the compute: ``auto`` (float32 on a CPU, bfloat16 on a GPU), ``float32``,
+            ``bfloat16`` or, on a GPU, ``fp8``.
+        invariant: whether a pair's score must be the same bytes alone and in every batch.
         num_threads: CPU threads; None takes torch's default.
         offline: True forbids network calls; None follows ``HF_HUB_OFFLINE``.
         fast_tokenizers: ``auto`` uses an installed fast tokenizer that passes its self-check.
@@ -57,6 +58,7 @@ class Reranker(LoadedModel):
         *,
         device: str = "auto",
         dtype: str = "auto",
+        invariant: bool = False,
         num_threads: int | None = None,
         offline: bool | None = None,
         fast_tokenizers: Literal["auto", "off"] = "auto",
@@ -71,7 +73,11 @@ class Reranker(LoadedModel):
         )
         self._pairs = PairTokenizer(tokenizer, checkpoint.head)
         self._engine = RoseEngine.load(
-            checkpoint, device=device, dtype=dtype, num_threads=num_threads
+            checkpoint,
+            device=device,
+            dtype=dtype,
+            invariant=invariant,
+            num_threads=num_threads,
         )
 
     def predict(

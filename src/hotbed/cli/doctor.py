@@ -15,6 +15,7 @@ def doctor(
     calibrate: bool = False,
     device: str = "auto",
     dtype: str = "auto",
+    invariant: bool = False,
     attention: str = "auto",
     kernel_dir: Path | None = None,
     threads: int | None = None,
@@ -30,9 +31,10 @@ def doctor(
         calibrate: measure which step size suits the model (unset: the default model) on this
             device, and keep it: replicas take it from then on. Takes a minute.
         device: auto (a GPU if there is one), cpu, cuda or cuda:N.
-        dtype: type of the model's compute: auto, float32 or bfloat16.
+        dtype: type of the model's compute: auto, float32, bfloat16 or, on a GPU, fp8.
+        invariant: a text's row is the same bytes alone and in every batch.
         attention: backend of the model: auto, sdpa, varlen or fa4.
-        kernel_dir: folder of FlashAttention 4 kernels.
+        kernel_dir: folder of kernels built ahead of time.
         threads: CPU threads of a step; calibrate with as many as a replica will have.
         offline: never use the network to find the model; unset: as the hub library is set.
         json: print one JSON object instead of text.
@@ -45,6 +47,7 @@ def doctor(
         calibrating=calibrate,
         device=device,
         dtype=dtype,
+        invariant=invariant,
         attention=attention,
         kernel_dir=kernel_dir,
         num_threads=threads,

@@ -36,6 +36,7 @@ def search(
     model: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
+    invariant: bool = False,
     threads: int | None = None,
     offline: bool | None = None,
 ) -> int:
@@ -51,6 +52,7 @@ def search(
         model: where the model is now; unset: where it was for the job.
         device: auto (a GPU if there is one), cpu, cuda or cuda:N.
         dtype: type of the model's compute; as for the job.
+        invariant: as for the job.
         threads: CPU threads; unset: torch's own default.
         offline: never use the network to find the model; unset: as the hub library is set.
     """
@@ -67,6 +69,7 @@ def search(
         model=model or known.model,
         device=device,
         dtype=dtype,
+        invariant=invariant,
         threads=threads,
         offline=offline,
     )

@@ -28,6 +28,7 @@ def embed(
     threads: int | None = None,
     device: str = "auto",
     dtype: str = "auto",
+    invariant: bool = False,
     attention: str = "auto",
     kernel_dir: Path | None = None,
     offline: bool | None = None,
@@ -54,7 +55,8 @@ def embed(
         truncate: cut texts that are too long instead of refusing them.
         threads: CPU threads; unset: torch's own default.
         device: auto (a GPU if there is one), cpu, cuda or cuda:N.
-        dtype: type of the model's compute: auto, float32 or bfloat16.
+        dtype: type of the model's compute: auto, float32, bfloat16 or, on a GPU, fp8.
+        invariant: a text's row is the same bytes alone and in every batch.
         attention: backend on a GPU: auto, sdpa, varlen or fa4.
         kernel_dir: folder of kernels built ahead of time, for a GPU.
         offline: never use the network to find the model; unset: as the hub library is set.
@@ -77,6 +79,7 @@ def embed(
             model=model,
             device=device,
             dtype=dtype,
+            invariant=invariant,
             input_type=input_type,
             prompt_name=prompt_name,
             dimensions=dimensions,
@@ -92,6 +95,7 @@ def embed(
         model,
         device=device,
         dtype=dtype,
+        invariant=invariant,
         num_threads=threads,
         offline=offline,
         attention=attention,

@@ -36,6 +36,8 @@ class CpuRunner:
         max_tokens: longest sequence.
         num_threads: of one step; None takes torch's default.
         pair_offset: of the model's positions, see `hotbed.rose.batch`.
+        one_by_one: each sequence is computed as if it were alone, so that its row's bits are too:
+            oneDNN chooses its kernels by the number of rows.
     """
 
     # More tokens a step gain nothing (MiniLM, 2 threads, 2026-11-30) and cost latency.
@@ -50,7 +52,9 @@ class CpuRunner:
         num_threads: int | None,
         pair_offset: int = 0,
         build_outputs: Callable[[], Outputs] | None = None,
+        one_by_one: bool = False,
     ) -> None:
+        self._one_by_one = one_by_one
         self._recipe = recipe
         self._pair_offset = pair_offset
         self._max_tokens = max_tokens
@@ -72,7 +76,10 @@ class CpuRunner:
 
     def submit(self, batch: RaggedBatch, segments: Sequence[OutputSegment]) -> Future[StepResult]:
         """Prepare the batch on the caller's thread, hand it to the compute thread."""
-        packed = pack(batch, pair_offset=self._pair_offset)
+        parts = [batch]
+        if self._one_by_one:
+            parts = [batch.slice(i, i + 1) for i in range(batch.num_sequences)]
+        packed = [pack(part, pair_offset=self._pair_offset) for part in parts]
         return self._compute.submit(self._run, packed, tuple(segments))
 
     def warm_up(self) -> None:
@@ -91,20 +98,45 @@ class CpuRunner:
         """Finish the steps that were taken, stop the compute thread."""
         self._compute.shutdown(wait=True)
 
-    def _run(self, batch: PackedBatch, segments: tuple[OutputSegment, ...]) -> StepResult:
+    def _run(self, parts: list[PackedBatch], segments: tuple[OutputSegment, ...]) -> StepResult:
         with torch.inference_mode():
+            if self._one_by_one:
+                return self._each_alone(parts, segments)
+            (batch,) = parts
             states = self._model.forward(batch)
             if all(segment.spec.kind == "dense" for segment in segments):
                 return self._pooled(states, batch, segments)
             return self._mixed(states, batch, segments)
 
+    def _each_alone(
+        self, parts: list[PackedBatch], segments: tuple[OutputSegment, ...]
+    ) -> StepResult:
+        """Dense rows, of every sequence and of every row by itself."""
+        computed = [
+            self._recipe.of_pooled(self._in_order(self._model.forward(part), part))
+            for part in parts
+        ]
+        rows, finite = (torch.cat(tensors) for tensors in zip(*computed, strict=True))
+        finished = [
+            torch.cat(
+                [
+                    self._recipe.finish(row[None], (OutputSegment(0, 1, segment.spec),))[0]
+                    for row in rows[segment.start : segment.stop]
+                ]
+            ).numpy()
+            for segment in segments
+        ]
+        return StepResult(finished, finite.numpy())
+
+    def _in_order(self, states: Tensor, batch: PackedBatch) -> Tensor:
+        """Pooled rows in the caller's order."""
+        rows = pool(states, batch, self._recipe.pooling)
+        return rows if len(batch.restore) == 1 else rows[torch.from_numpy(batch.restore)]
+
     def _pooled(
         self, states: Tensor, batch: PackedBatch, segments: tuple[OutputSegment, ...]
     ) -> StepResult:
-        rows = pool(states, batch, self._recipe.pooling)
-        if len(batch.restore) > 1:
-            rows = rows[torch.from_numpy(batch.restore)]
-        rows, finite = self._recipe.of_pooled(rows)
+        rows, finite = self._recipe.of_pooled(self._in_order(states, batch))
         finished = [tensor.numpy() for tensor in self._recipe.finish(rows, segments)]
         return StepResult(finished, finite.numpy())
 

@@ -1,4 +1,4 @@
-"""Where a model computes and in which type."""
+"""Where a model computes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pathlib import Path
 import torch
 
 from hotbed.core.errors import invalid
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def resolve_device(name: str) -> torch.device:
@@ -31,18 +29,6 @@ def resolve_device(name: str) -> torch.device:
     if number >= available:
         raise invalid(f"device {name!r}: there are {available} CUDA devices, from cuda:0 on")
     return torch.device("cuda", number)
-
-
-def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """``auto`` is bfloat16 on CUDA and float32 on a CPU, whatever the files hold.
-
-    Half precision runs on most CPUs at about 1 % of fp32's speed (sentence-transformers' docs).
-    """
-    if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
-    if name not in _DTYPES:
-        raise invalid(f"dtype {name!r} is unknown; there are: auto, {', '.join(_DTYPES)}")
-    return _DTYPES[name]
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -20,11 +20,12 @@ from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import EngineDeadError, StepResult
 from hotbed.rose.attention.select import AttentionSettings, select_backend
 from hotbed.rose.calibration import Calibration, calibration_file, load_calibration
+from hotbed.rose.compute import open_mode, resolve_compute
 from hotbed.rose.cpu import CpuRunner
 from hotbed.rose.cuda import CudaRunner, CudaSettings
-from hotbed.rose.device import dtype_name, resolve_device, resolve_dtype
-from hotbed.rose.kernels.gemm import open_gemms
-from hotbed.rose.layers.fused import with_gemms
+from hotbed.rose.device import resolve_device
+from hotbed.rose.fp8_guard import check_fp8
+from hotbed.rose.layers.fused import Mode, with_mode
 from hotbed.rose.lazy_tensor import LazyTensor
 from hotbed.rose.models.heads import head_tensors, load_head
 from hotbed.rose.outputs import Outputs
@@ -83,6 +84,7 @@ class RoseEngine:
         *,
         device: str = "auto",
         dtype: str = "auto",
+        invariant: bool = False,
         attention: AttentionSettings = AttentionSettings(),  # noqa: B008  # frozen
         num_threads: int | None = None,
         cuda: CudaSettings = CudaSettings(),  # noqa: B008  # frozen
@@ -93,8 +95,9 @@ class RoseEngine:
         Args:
             checkpoint: what `hotbed.checkpoint.load.load_checkpoint` read.
             device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:N``.
-            dtype: type of the compute: ``auto`` (float32 on a CPU, bfloat16 on CUDA), ``float32``
-                or ``bfloat16``.
+            dtype: type of the compute: ``auto`` (float32 on a CPU, bfloat16 on CUDA), ``float32``,
+                ``bfloat16`` or, on a GPU, ``fp8``.
+            invariant: whether a text's row must be the same bytes alone and in every batch.
             attention: which backend, or ``auto``.
             num_threads: CPU threads of one step; None takes torch's own default.
             cuda: settings of the graphs; without effect on a CPU.
@@ -104,7 +107,7 @@ class RoseEngine:
             HotbedError: INVALID_INPUT naming the field or tensor that does not fit.
         """
         torch_device = resolve_device(device)
-        torch_dtype = resolve_dtype(dtype, torch_device)
+        compute = resolve_compute(dtype, torch_device, invariant=invariant)
         family = FAMILIES[checkpoint.family]
         specs = family.attention_specs(checkpoint.config)
         if not specs and attention.name != "auto":
@@ -112,26 +115,57 @@ class RoseEngine:
                 f"attention backend {attention.name!r} cannot run this model: it has a position"
                 " bias, which no backend takes; supported: auto"
             )
+        if not specs and compute.invariant and torch_device.type == "cuda":
+            raise invalid(
+                "invariant: on a GPU this model's attention has a position bias and adds up over "
+                "all of a step; supported there: models without one"
+            )
         backends = [
-            select_backend(spec, torch_device, settings=attention, dtype=torch_dtype)
+            select_backend(
+                spec,
+                torch_device,
+                settings=attention,
+                dtype=compute.dtype,
+                invariant=compute.invariant,
+            )
             for spec in specs
         ]
 
         head = checkpoint.head
+        pair_offset = family.pair_offset(checkpoint.config)
 
         @torch.inference_mode()
         def build() -> Model:
             weights = load_weights(
                 checkpoint,
                 family.weight_map(checkpoint.config),
-                dtype=torch_dtype,
+                dtype=compute.dtype,
                 device=torch_device,
                 used_elsewhere=() if head is None else head_tensors(head),
             )
-            gemms = open_gemms(attention.kernel_dir, torch_device, torch_dtype)
-            with with_gemms(gemms):
-                return family.build(checkpoint.config, weights, backends)
+            with with_mode(open_mode(compute, attention.kernel_dir, torch_device)):
+                model = family.build(checkpoint.config, weights, backends)
+            if compute.fp8:
+                with with_mode(Mode(small_steps=False)):
+                    wide = family.build(checkpoint.config, weights, backends)
+                check_fp8(
+                    model,
+                    wide,
+                    pooling=checkpoint.pooling.pooling,
+                    vocab_size=checkpoint.config.vocab_size,
+                    max_tokens=checkpoint.max_tokens,
+                    device=torch_device,
+                    pair_offset=pair_offset,
+                )
+            return model
 
+        outputs = checkpoint.outputs
+        if compute.invariant:
+            outputs = tuple(output for output in outputs if output[0] == "dense")
+            if head is None and not checkpoint.has_dense:
+                raise invalid(
+                    "invariant: this model has no dense output, and it is for those alone"
+                )
         info = ModelInfo(
             name=checkpoint.name,
             task=checkpoint.task,
@@ -141,13 +175,13 @@ class RoseEngine:
             vocab_size=checkpoint.config.vocab_size,
             pooling=checkpoint.pooling.pooling if checkpoint.has_dense else "none",
             normalize=checkpoint.pooling.normalize,
-            dtype=dtype_name(torch_dtype),
+            dtype=compute.name,
             device=str(torch_device),
-            fingerprint=fingerprint(checkpoint, dtype_name(torch_dtype)),
+            fingerprint=fingerprint(checkpoint, compute.name),
             labels=() if head is None else head.labels,
             activation="none" if head is None else head.activation,
             token_types=1 if head is None else head.token_types,
-            outputs=checkpoint.outputs,
+            outputs=outputs,
         )
         calibration = None
         if cache_folder is not None:
@@ -160,14 +194,13 @@ class RoseEngine:
             calibration = load_calibration(file)
         if calibration is not None and cuda.max_graph_tokens is None:
             cuda = dataclasses.replace(cuda, max_graph_tokens=calibration.max_graph_tokens)
-        pair_offset = family.pair_offset(checkpoint.config)
-        recipe = _recipe(checkpoint, torch_device)
+        recipe = _recipe(checkpoint, torch_device, fixed=compute.invariant)
         build_outputs = None
-        if head is None:
+        if head is None and not compute.invariant:
 
             @torch.inference_mode()
             def build_outputs() -> Outputs:
-                return Outputs.load(checkpoint, device=torch_device, dtype=torch_dtype)
+                return Outputs.load(checkpoint, device=torch_device, dtype=compute.dtype)
 
         runner: Runner
         if torch_device.type == "cuda":
@@ -190,6 +223,7 @@ class RoseEngine:
                 num_threads=num_threads,
                 pair_offset=pair_offset,
                 build_outputs=build_outputs,
+                one_by_one=compute.invariant,
             )
         return RoseEngine(
             runner,
@@ -254,9 +288,10 @@ class RoseEngine:
         self.runner.close()
 
 
-def _recipe(checkpoint: Checkpoint, device: torch.device) -> AnyRecipe:
+def _recipe(checkpoint: Checkpoint, device: torch.device, *, fixed: bool) -> AnyRecipe:
     head = checkpoint.head
     if head is None:
-        return Recipe.load(checkpoint, device)
+        return Recipe.load(checkpoint, device, fixed=fixed)
     pooling = checkpoint.pooling.pooling
-    return ScoreRecipe(pooling, load_head(checkpoint, head, device), head.activation)
+    loaded = load_head(checkpoint, head, device)
+    return ScoreRecipe(pooling, loaded, head.activation, fixed=fixed)

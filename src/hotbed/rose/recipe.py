@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from hotbed.checkpoint.records import Checkpoint, DenseModule
@@ -16,7 +15,8 @@ from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
 from hotbed.rose.layers.dense import Dense, project
 from hotbed.rose.layers.head import Head, activate
 from hotbed.rose.layers.pool import PooledRows, packed_rows
-from hotbed.rose.layers.quantize import NORM_EPS, Quantizer, finish
+from hotbed.rose.layers.quantize import Quantizer, finish
+from hotbed.rose.layers.rows_fp32 import unit_rows
 from hotbed.rose.weights import load_fp32
 
 Pooling = Literal["mean", "cls", "last"]
@@ -60,24 +60,26 @@ class Recipe:
     normalize: bool
     quantizer: Quantizer
     dense: tuple[Dense, ...] = ()
+    fixed: bool = False
+    """As for `hotbed.rose.layers.rows_fp32`."""
 
     @staticmethod
-    def load(checkpoint: Checkpoint, device: torch.device) -> Recipe:
+    def load(checkpoint: Checkpoint, device: torch.device, *, fixed: bool = False) -> Recipe:
         """The recipe of a model, the weights of its Dense modules on `device`."""
         pooling = checkpoint.pooling
         dense = load_dense(checkpoint.dense, device)
-        return Recipe(pooling.pooling, pooling.normalize, checkpoint.quantizer, dense)
+        return Recipe(pooling.pooling, pooling.normalize, checkpoint.quantizer, dense, fixed)
 
     def of_pooled(self, rows_SD: Tensor) -> tuple[Tensor, Tensor]:
         """Pooled fp32 rows [R, D] to the rows that `finish` takes, and which were finite."""
-        return project(rows_SD, self.dense)
+        return project(rows_SD, self.dense, fixed=self.fixed)
 
     def of_pooled_on_gpu(self, rows: PooledRows) -> PooledRows:
         """The same, for what the pooling kernel gives; launches only, part of the graph."""
         if not self.dense:
             return rows
-        projected, finite = project(rows.pooled, self.dense)
-        form = F.normalize(projected, dim=-1, eps=NORM_EPS) if self.normalize else projected
+        projected, finite = self.of_pooled(rows.pooled)
+        form = unit_rows(projected, fixed=self.fixed) if self.normalize else projected
         return packed_rows(projected, form, finite)
 
     def is_default_form(self, spec: OutputSpec, native_dimensions: int) -> bool:
@@ -96,6 +98,7 @@ class Recipe:
                 segment.spec,
                 normalize=self.normalize,
                 quantizer=self.quantizer,
+                fixed=self.fixed,
             )
             for segment in segments
         ]
@@ -127,14 +130,16 @@ class ScoreRecipe:
     head: Head
     activation: Activation
     normalize: bool = False
+    fixed: bool = False
+    """As for `hotbed.rose.layers.rows_fp32`."""
 
     def of_pooled(self, rows_SD: Tensor) -> tuple[Tensor, Tensor]:
         """Logits [S, L], and bool [S]: whether each and all values on its way were finite."""
-        return self.head(rows_SD)
+        return self.head(rows_SD, fixed=self.fixed)
 
     def of_pooled_on_gpu(self, rows: PooledRows) -> PooledRows:
         """Logits, scores, and whether a row's and all values on its way were finite."""
-        logits, finite = self.head(rows.pooled)
+        logits, finite = self.of_pooled(rows.pooled)
         scores = activate(logits, self.activation)
         return packed_rows(logits, scores, finite)
 

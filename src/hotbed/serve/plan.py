@@ -83,6 +83,7 @@ def make_plan(
             listen=address,
             device=_device(settings.device, i // settings.replicas_per_device),
             dtype=settings.dtype,
+            invariant=settings.invariant,
             num_threads=num_threads,
             drain_timeout_s=settings.drain_timeout_s,
             metrics_port=_own_port(settings.replica_metrics_ports, i),

@@ -21,6 +21,7 @@ TULIP_FIELDS_OF_SERVE = frozenset(
         "listen",
         "device",
         "dtype",
+        "invariant",
         "num_threads",
         "drain_timeout_s",
         "metrics_port",
@@ -87,7 +88,10 @@ class ServeSettings:
     """With device auto or cuda: so many replicas share each GPU, each with the model in its own
     memory. May serve more short texts, since their Python runs side by side (docs/running.md)."""
     dtype: str = "auto"
-    """Type of the compute: auto (float32 on a CPU, bfloat16 on a GPU), float32 or bfloat16."""
+    """Type of the compute: auto (float32 on a CPU, bfloat16 on a GPU), float32, bfloat16 or, on a
+    GPU, fp8."""
+    invariant: bool = False
+    """A text's row is the same bytes alone, in every batch and on every replica."""
     threads: int | None = None
     """CPU threads of each replica; unset: the cores divided by the replicas."""
     drain_timeout_s: float = 30.0

@@ -59,6 +59,7 @@ def load_rose(settings: TulipSettings) -> Engine:
         checkpoint,
         device=settings.device,
         dtype=settings.dtype,
+        invariant=settings.invariant,
         attention=AttentionSettings(settings.attention, settings.kernel_dir),
         num_threads=settings.num_threads,
         cuda=CudaSettings(

@@ -54,7 +54,10 @@ class TulipSettings:
     device: str = "auto"
     """Where the model computes: auto (a GPU if there is one), cpu, cuda or cuda:N."""
     dtype: str = "auto"
-    """Type of the compute: auto (float32 on a CPU, bfloat16 on a GPU), float32 or bfloat16."""
+    """Type of the compute: auto (float32 on a CPU, bfloat16 on a GPU), float32, bfloat16 or, on a
+    GPU, fp8."""
+    invariant: bool = False
+    """A text's row is the same bytes alone, in every batch and on every replica."""
     attention: str = "auto"
     """Attention backend: auto (the best that works), sdpa, varlen or fa4."""
     kernel_dir: Path | None = None

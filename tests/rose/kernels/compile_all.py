@@ -46,11 +46,16 @@ def compile_instead(self: JITFunction, *args: Any, grid: Any, warmup: bool, **kw
     ptx = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
     reports.append(
         {
-            "name": self.fn.__name__,
+            "name": self.fn.__name__ + ("_fp8" if writes_fp8(bound) else ""),
             "instructions": _INSTRUCTION.findall(ptx),
             "spilled_bytes": spilled_bytes(ptx),
         }
     )
+
+
+def writes_fp8(bound: dict[str, Any]) -> bool:
+    """Whether one of a launch's arguments is an FP8 matrix."""
+    return any(getattr(value, "dtype", None) == torch.float8_e4m3fn for value in bound.values())
 
 
 def spilled_bytes(ptx: str) -> int:
@@ -75,13 +80,20 @@ def main() -> None:
     for num_rows, width in ((few, 1024), (many, 1024), (few, 2560), (few, 8192)):
         x = bf16(num_rows, width)
         launchers.add_rms_norm(x, x, bf16(width), eps=1e-6, pdl=True)
+        launchers.rms_norm_fp8(x, bf16(width), eps=1e-6, pdl=True)
+        launchers.fp8_rows(x, "bias_gelu", bf16(width), pdl=True)
     for num_rows in (few, many):
         x, w = bf16(num_rows, 1024), bf16(1024)
         launchers.layer_norm(x, w, w, eps=1e-6, linear_bias=w, residual=x, pdl=True)
+        launchers.layer_norm_fp8(x, w, w, eps=1e-6, linear_bias=w, residual=x, pdl=True)
         ids = torch.zeros(num_rows, dtype=torch.int32)
         launchers.embed_norm(ids, ids, x, x, w, w, eps=1e-6, pdl=True)
     for activation in ("silu", "gelu", "gelu_tanh"):
         launchers.swiglu(bf16(few, 2 * 9728), activation, pdl=True)
+        launchers.fp8_rows(bf16(few, 2 * 3072), activation, pdl=True)
+    launchers.fp8_rows(bf16(few, 2 * 9728), "silu", pdl=True)
+    for num_rows in (few, many):
+        launchers.fp8_rows(bf16(num_rows, 3072), pdl=True)
     launchers.bias_gelu_(bf16(few, 4096), bf16(4096), pdl=True)
     table = torch.zeros(few, 64)
     launchers.qk_norm_rope_(
@@ -96,6 +108,13 @@ def main() -> None:
         eps=1e-6,
         pdl=True,
     )
+    for rows in (few, many):
+        launchers.fixed_gemm(bf16(rows, 1024), bf16(3072, 1024), bf16(3072), pdl=True)
+        x = bf16(rows, 1024)
+        launchers.fixed_gemm(bf16(rows, 3072), bf16(1024, 3072), None, x, pdl=True)
+    states = torch.zeros(few, 1024)
+    launchers.fixed_gemm(states, torch.zeros(768, 1024), torch.zeros(768), pdl=True)
+    launchers.unit_rows(states, pdl=True)
     cu_seqlens = torch.zeros(10, dtype=torch.int32)
     for rows in (few, 320):
         launchers.short_attention(

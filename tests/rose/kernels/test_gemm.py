@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 import torch
@@ -23,50 +20,11 @@ from hotbed.rose.kernels.gemm_files import Epilogue, GemmKernel, GemmTile, kerne
 from hotbed.rose.layers import fused
 from hotbed.rose.layers.linear import Linear
 from hotbed.rose.layers.mlp import Gate, GatedMlp, Mlp
+from tests.rose.kernels.fake_gemms import FakeRuntime
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 OTHER = GemmTile(256, 128, False)
 EPILOGUES: tuple[Epilogue, ...] = ("swiglu", "gelu_bias", "gelu_tanh_bias")
-
-
-class FakeRuntime(ModuleType):
-    """Stands for tvm_ffi."""
-
-    def __init__(self) -> None:
-        super().__init__("tvm_ffi")
-        self.calls: list[tuple[GemmKernel, int]] = []
-
-    def load_module(self, path: str) -> dict[str, Callable[..., None]]:
-        kernel = GemmKernel.parse(Path(path).name)
-        assert kernel is not None
-
-        def run(
-            x: torch.Tensor,
-            weight: torch.Tensor,
-            preact: None,
-            added: None,
-            epilogue: tuple[Any, ...],
-            scheduler: tuple[Any, ...],
-            *rest: None,
-        ) -> None:
-            assert preact is None
-            assert added is None
-            assert rest == (None, None, None)
-            assert scheduler == (1, None, 8, None, None, None)
-            *biases, out, counter, workspace = epilogue
-            assert counter is None
-            assert workspace is None
-            bias = None
-            if kernel.epilogue != "swiglu":
-                (row,) = biases
-                assert row.shape == (1, len(weight))
-                bias = row[0]
-            else:
-                assert not biases
-            self.calls.append((kernel, len(x)))
-            out.copy_(gemm.reference(kernel.epilogue, x, weight, bias))
-
-        return {"run": run}
 
 
 @pytest.fixture

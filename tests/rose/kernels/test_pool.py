@@ -147,16 +147,16 @@ def test_normalised_rows_have_length_one_and_zero_rows_stay_zero(randoms: Random
 
 
 def test_a_row_depends_on_its_own_sequence_alone(randoms: Randoms) -> None:
-    """Alone, or behind and before others on the same chunk borders: the same bits."""
+    """Alone, or behind and before others, wherever it starts: the same bits."""
     states = randoms.normal(100, 16)
     alone = kernel.pool(states, _offsets([100], states.device, 0), pooling="mean", normalize=False)[
         0
     ]
-    x = torch.cat((randoms.normal(64, 16), states, randoms.normal(30, 16)))
-    together = kernel.pool(
-        x, _offsets([10, 54, 100, 30], x.device, 0), pooling="mean", normalize=False
-    )[0]
-    assert torch.equal(together[2], alone[0])
+    for before in ([10, 54], [1], [0, 63, 0, 70], [3] * 30):
+        x = torch.cat((randoms.normal(sum(before), 16), states, randoms.normal(30, 16)))
+        offsets = _offsets([*before, 100, 30], x.device, 0)
+        together = kernel.pool(x, offsets, pooling="mean", normalize=False)[0]
+        assert torch.equal(together[len(before)], alone[0]), before
 
 
 def test_what_it_would_misread_is_refused(randoms: Randoms) -> None:

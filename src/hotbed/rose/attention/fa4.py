@@ -62,6 +62,12 @@ TILES: dict[Mask, tuple[TileRule, ...]] = {
     "win": (TileRule((64, 64), 8_192, max_slot_rows=64), TileRule((128, 64), torch.inf)),
 }
 
+ONE_TILE: dict[Mask, tuple[TileRule, ...]] = {
+    mask: (TileRule((128, 64) if mask == "win" else DEFAULT_TILE, torch.inf),) for mask in TILES
+}
+"""For steps of all shapes the same, so that a sequence's sums are always cut the same way: tiles
+begin at its own start, and a block takes all of its keys, in order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fa4Plan:

@@ -12,7 +12,7 @@ import torch
 from hotbed.core.errors import invalid
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec, Capability
 from hotbed.rose.attention.by_shape import ByShapeBackend
-from hotbed.rose.attention.fa4 import Fa4Backend
+from hotbed.rose.attention.fa4 import ONE_TILE, Fa4Backend
 from hotbed.rose.attention.sdpa import SdpaBackend
 from hotbed.rose.attention.varlen import VarlenBackend
 
@@ -50,6 +50,7 @@ def select_backend(
     *,
     settings: AttentionSettings = AttentionSettings(),
     dtype: torch.dtype | None = None,
+    invariant: bool = False,
 ) -> AttentionBackend:
     """The named backend, or with ``auto`` the best one for the device; ready to run `spec`.
 
@@ -58,6 +59,8 @@ def select_backend(
         device: where it runs.
         settings: the choice.
         dtype: of q, k and v; None is the device's own: float32 on a CPU, bfloat16 on CUDA.
+        invariant: a sequence's result may not depend on the others of a step, so one backend takes
+            steps of all shapes in one tiling.
 
     Raises:
         HotbedError: INVALID_INPUT if the name is unknown or the backend cannot compute `spec`.
@@ -66,9 +69,9 @@ def select_backend(
     if dtype is None:
         dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     if settings.name == "auto":
-        backend = _best(spec, device, dtype, settings)
+        backend = _best(spec, device, dtype, settings, invariant=invariant)
     elif settings.name in BACKENDS:
-        backend = BACKENDS[settings.name](settings)
+        backend = _made(settings.name, settings, invariant=invariant)
         if (reason := backend.supports(spec, device, dtype)) is not None:
             raise invalid(f"attention backend {backend.name!r} cannot run this model: {reason}")
     else:
@@ -83,15 +86,26 @@ def describe(settings: AttentionSettings = AttentionSettings()) -> tuple[Capabil
     return tuple(make(settings).describe() for make in BACKENDS.values())
 
 
+def _made(name: str, settings: AttentionSettings, *, invariant: bool) -> AttentionBackend:
+    if name == "fa4" and invariant:
+        return Fa4Backend(settings.kernel_dir, tiles=ONE_TILE)
+    return BACKENDS[name](settings)
+
+
 def _best(
-    spec: AttentionSpec, device: torch.device, dtype: torch.dtype, settings: AttentionSettings
+    spec: AttentionSpec,
+    device: torch.device,
+    dtype: torch.dtype,
+    settings: AttentionSettings,
+    *,
+    invariant: bool,
 ) -> AttentionBackend:
     refused: list[str] = []
     for name in _AUTO.get(device.type, ()):
-        backend = BACKENDS[name](settings)
+        backend = _made(name, settings, invariant=invariant)
         reason = backend.supports(spec, device, dtype)
         if reason is None:
-            if device.type == "cuda":
+            if device.type == "cuda" and not invariant:
                 backend = ByShapeBackend(backend)
             _log.info("attention on %s: %s", device, "; ".join([backend.name, *refused]))
             return backend

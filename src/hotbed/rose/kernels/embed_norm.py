@@ -85,6 +85,7 @@ def embed_norm(
     bias: Tensor,
     *,
     eps: float,
+    fixed: bool = False,
     pdl: bool | None = None,
 ) -> Tensor:
     """int32 ids and positions [T] to normalised embeddings [T, D] of word's dtype.
@@ -97,6 +98,7 @@ def embed_norm(
         weight: of the norm, [D].
         bias: of the norm, [D].
         eps: of the norm.
+        fixed: a row's bits then do not depend on how many rows there are.
         pdl: None takes the device's default.
     """
     check_matrix("word", word)
@@ -110,7 +112,7 @@ def embed_norm(
     check_vector("bias", bias, width)
     num_rows = len(token_ids)
     out = word.new_empty(num_rows, width)
-    launch = row_launch(num_rows, width)
+    launch = row_launch(num_rows, width, fixed=fixed)
     pdl = use_pdl(word, pdl)
     _embed_norm_kernel[launch.grid(num_rows)](
         token_ids,

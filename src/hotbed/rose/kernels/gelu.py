@@ -39,7 +39,8 @@ def reference(x: Tensor, bias: Tensor | None) -> Tensor:
 
 
 @triton.jit
-def _gelu(v, APPROX: tl.constexpr):
+def exact_gelu(v, APPROX: tl.constexpr):
+    """gelu of fp32 v, as the formula above has it."""
     a = tl.abs(v)
     t = reciprocal(1.0 + 0.31 * a, APPROX)
     p = -0.07393577878582339
@@ -75,7 +76,7 @@ def _bias_gelu_kernel(
     v = tl.load(x_ptr + row * WIDTH + cols, mask=mask, other=0.0).to(tl.float32)
     if BIAS:
         v += bias
-    tl.store(x_ptr + row * WIDTH + cols, _gelu(v, APPROX), mask=mask)
+    tl.store(x_ptr + row * WIDTH + cols, exact_gelu(v, APPROX), mask=mask)
 
 
 def bias_gelu_(x: Tensor, bias: Tensor | None, *, pdl: bool | None = None) -> Tensor:

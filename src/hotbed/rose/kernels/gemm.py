@@ -1,12 +1,15 @@
 """GEMMs with what follows them in the epilogue, on Hopper, for steps of many rows.
 
+    plain, bias     y = x W^T,  y = x W^T + b
+    add             y = x W^T + y                            in place
     swiglu          y = silu(g) * u,  [g | u] = x W^T        W [2 F, D], gate first
     gelu_bias       y = gelu(x W^T + b)                      exact; gelu_tanh_bias by tanh
 
 The accumulator is fp32, and what follows is computed from it, so the result is rounded once where
 GEMM and activation round twice. Saved is what a kernel for the activation reads and the GEMM writes
 before it: 4 T F bytes of BF16 each for GELU, 8 T F for SwiGLU. Kernels come from a folder
-(`hotbed.rose.build_kernels`); any number of rows, columns and depth in multiples of 8.
+(`hotbed.rose.build_kernels`); any number of rows, columns and depth in multiples of 8. x and W are
+BF16 or, both, FP8 with scales for their rows (`fp8`), by which the accumulator is multiplied first.
 
 us a call, H200, 2026-11-30 (bench/gemm.py), the kernel in its tile of 128 x 128 against cuBLAS with
 what follows it:
@@ -29,79 +32,118 @@ import functools
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from hotbed.rose.kernels import files
-from hotbed.rose.kernels.gemm_files import CLUSTER, Epilogue, GemmKernel
+from hotbed.rose.kernels.fp8 import DTYPE, MULTIPLE, Fp8Rows, quantize_rows
+from hotbed.rose.kernels.gemm_files import CLUSTER, Epilogue, GemmKernel, Operands
 
 _log = logging.getLogger("hotbed.rose")
 
 _WHAT = "fused GEMM"
 # How many tiles lie side by side before the next row of tiles is begun: quack's own default.
 _SWIZZLE = 8
-# With fewer rows cuBLAS and a kernel of its own behind it are faster.
+# Epilogues in BF16 that beat cuBLAS and a kernel behind it, and from how many rows on.
 MIN_ROWS: Mapping[Epilogue, int] = {"swiglu": 512, "gelu_bias": 1024, "gelu_tanh_bias": 512}
+ALL_ROWS: Mapping[Epilogue, int] = dict.fromkeys(get_args(Epilogue), 0)
+"""Every epilogue, for steps of any size: where the choice may not depend on that, and for FP8."""
+_WITH_BIAS = ("bias", "gelu_bias", "gelu_tanh_bias")
+
+Matrix = Tensor | Fp8Rows
 
 
-def reference(epilogue: Epilogue, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def reference(
+    epilogue: Epilogue,
+    x: Matrix,
+    weight: Matrix,
+    bias: Tensor | None = None,
+    added: Tensor | None = None,
+) -> Tensor:
     """y in fp32."""
     y = x.float() @ weight.float().T
     if epilogue == "swiglu":
         gate, up = y.chunk(2, dim=-1)
         return F.silu(gate) * up
-    assert bias is not None
-    return F.gelu(y + bias.float(), approximate="tanh" if epilogue == "gelu_tanh_bias" else "none")
+    if bias is not None:
+        y = y + bias.float()
+    if epilogue.startswith("gelu"):
+        return F.gelu(y, approximate="tanh" if epilogue == "gelu_tanh_bias" else "none")
+    return y if added is None else y + added.float()
 
 
 class FusedGemm:
     """One epilogue's kernel, loaded on a device.
 
     Args:
-        epilogue: which.
-        kernel: the function in its file.
+        kernel: which.
+        function: the function in its file.
         device: where it runs.
         min_rows: `takes` steps of so many.
     """
 
     def __init__(
         self,
-        epilogue: Epilogue,
-        kernel: Callable[..., None],
+        kernel: GemmKernel,
+        function: Callable[..., None],
         device: torch.device,
         min_rows: int,
     ) -> None:
-        self.epilogue = epilogue
-        self._kernel = kernel
+        self.kernel = kernel
+        self._function = function
         self._min_rows = min_rows
         num_sms = CLUSTER
         if device.type == "cuda":
             num_sms = torch.cuda.get_device_properties(device).multi_processor_count
         self._clusters = num_sms // CLUSTER
 
-    def takes(self, x: Tensor) -> bool:
+    def takes(self, x: Matrix) -> bool:
         """Whether it is the fastest for so many rows. Rows are fixed in a graph, so this is too."""
         return len(x) >= self._min_rows
 
-    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """y [T, N], or [T, N / 2] for swiglu.
+    def __call__(
+        self,
+        x: Matrix,
+        weight: Matrix,
+        bias: Tensor | None = None,
+        added: Tensor | None = None,
+    ) -> Tensor:
+        """y [T, N], or [T, N / 2] for swiglu, BF16.
 
         Args:
-            x: BF16 [T, K], contiguous.
-            weight: BF16 [N, K], contiguous.
-            bias: BF16 [N]; None for swiglu.
+            x: BF16 or FP8 [T, K], contiguous.
+            weight: the same [N, K], contiguous.
+            bias: BF16 [N], for the epilogues that have one.
+            added: BF16 [T, N], written over and returned, for `add`.
         """
-        _check(self.epilogue, x, weight, bias)
-        columns = len(weight) // 2 if bias is None else len(weight)
-        out = torch.empty(len(x), columns, dtype=x.dtype, device=x.device)
-        # x, W, no result before the activation, nothing added to the product, (bias, result, two
-        # buffers of split K), (clusters at a time, order of tiles, swizzle, three of other
-        # schedulers), ragged batches, scales of x and of W. On torch's current stream.
-        self._kernel(
-            *(x, weight, None, None),
-            (*(() if bias is None else (bias[None],)), out, None, None),
+        epilogue = self.kernel.epilogue
+        _check(self.kernel, x, weight, bias, added)
+        scales: tuple[Tensor, ...] = ()
+        if isinstance(x, Fp8Rows) and isinstance(weight, Fp8Rows):
+            scales = (weight.scales[None], x.scales[None])
+            x, weight = x.values, weight.values
+        assert isinstance(x, Tensor), "checked above"
+        assert isinstance(weight, Tensor), "checked above"
+        out = added
+        if out is None:
+            columns = len(weight) // 2 if epilogue == "swiglu" else len(weight)
+            out = torch.empty(len(x), columns, dtype=torch.bfloat16, device=x.device)
+        activated = epilogue not in ("plain", "bias", "add")
+        # x, W, result, matrix to add, (scales of columns and rows, bias, result behind an
+        # activation, two buffers of split K), (clusters at a time, order of tiles, swizzle, three
+        # of other schedulers), ragged batches, scales of blocks of x and of W. On torch's current
+        # stream.
+        self._function(
+            *(x, weight, None if activated else out, added),
+            (
+                *scales,
+                *(() if bias is None else (bias[None],)),
+                *((out,) if activated else ()),
+                *(None, None),
+            ),
             (self._clusters, None, _SWIZZLE, None, None, None),
             *(None, None, None),
         )
@@ -114,7 +156,8 @@ class FusedGemms:
     Args:
         folder: of kernels.
         device: where they run.
-        min_rows: from how many rows on each is taken.
+        min_rows: the epilogues that are taken, and from how many rows on.
+        operands: of which type.
     """
 
     def __init__(
@@ -123,15 +166,17 @@ class FusedGemms:
         device: torch.device,
         *,
         min_rows: Mapping[Epilogue, int] = MIN_ROWS,
+        operands: Operands = "bf16",
     ) -> None:
         self._folder, self._device, self._min_rows = folder, device, min_rows
+        self._operands: Operands = operands
         self._loaded: dict[Epilogue, FusedGemm | None] = {}
 
     def get(self, epilogue: Epilogue) -> FusedGemm | None:
-        """The epilogue's kernel, ready to be captured; None if the folder lacks it."""
+        """The epilogue's kernel, ready to be captured; None if it is not taken or not there."""
         if epilogue not in self._loaded:
-            kernel, gemm = GemmKernel(epilogue), None
-            if (self._folder / kernel.file_name).is_file():
+            kernel, gemm = GemmKernel.chosen(epilogue, self._operands), None
+            if epilogue in self._min_rows and (self._folder / kernel.file_name).is_file():
                 gemm = load(self._folder, kernel, self._device, self._min_rows[epilogue])
                 _log.info("%s on %s: %s", _WHAT, self._device, kernel.file_name)
             self._loaded[epilogue] = gemm
@@ -146,21 +191,39 @@ def load(folder: Path, kernel: GemmKernel, device: torch.device, min_rows: int) 
         HotbedError: INVALID_INPUT if the file is not there or cannot be loaded.
     """
     function = files.load(folder / kernel.file_name, _WHAT)
-    gemm = FusedGemm(kernel.epilogue, function, device, min_rows)
+    gemm = FusedGemm(kernel, function, device, min_rows)
     zeros = functools.partial(torch.zeros, dtype=torch.bfloat16, device=device)
-    gemm(zeros(1, 64), zeros(256, 64), None if kernel.epilogue == "swiglu" else zeros(256))
+    x: Matrix = zeros(1, 64)
+    weight: Matrix = zeros(256, 64)
+    if kernel.operands != "bf16":
+        x, weight = quantize_rows(zeros(1, 64)), quantize_rows(zeros(256, 64))
+    gemm(
+        x,
+        weight,
+        zeros(256) if kernel.epilogue in _WITH_BIAS else None,
+        zeros(1, 256) if kernel.epilogue == "add" else None,
+    )
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return gemm
 
 
-def open_gemms(folder: Path | None, device: torch.device, dtype: torch.dtype) -> FusedGemms | None:
+def open_gemms(
+    folder: Path | None,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    min_rows: Mapping[Epilogue, int] = MIN_ROWS,
+    operands: Operands = "bf16",
+) -> FusedGemms | None:
     """The fused GEMMs in a folder, or None; says in the log why there are none on a GPU.
 
     Args:
         folder: of kernels, as `hotbed.rose.build_kernels` makes it.
         device: where they run.
         dtype: of the layers.
+        min_rows: see `FusedGemms`.
+        operands: see `FusedGemms`.
     """
     if device.type != "cuda":
         return None
@@ -169,10 +232,10 @@ def open_gemms(folder: Path | None, device: torch.device, dtype: torch.dtype) ->
     else:
         reason = files.missing(folder, device)
         if reason is None and folder is not None:
-            names = (GemmKernel(epilogue).file_name for epilogue in MIN_ROWS)
+            names = (GemmKernel.chosen(epilogue, operands).file_name for epilogue in min_rows)
             if any((folder / name).is_file() for name in names):
-                return FusedGemms(folder, device)
-            reason = f"{folder} has none"
+                return FusedGemms(folder, device, min_rows=min_rows, operands=operands)
+            reason = f"{folder} has none for {operands}"
     _log.info("no fused GEMMs on %s: %s", device, reason)
     return None
 
@@ -183,24 +246,41 @@ def fits(epilogue: Epilogue, weight: Tensor) -> bool:
     return not (depth % 8 or columns % (16 if epilogue == "swiglu" else 8))
 
 
-def _check(epilogue: Epilogue, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+def _check(
+    kernel: GemmKernel, x: Matrix, weight: Matrix, bias: Tensor | None, added: Tensor | None
+) -> None:
     """Refuse what a kernel would misread; a ValueError here is a bug in the caller."""
+    epilogue, is_fp8 = kernel.epilogue, kernel.operands != "bf16"
+    if isinstance(x, Fp8Rows) != is_fp8 or isinstance(weight, Fp8Rows) != is_fp8:
+        raise ValueError(f"{kernel.file_name} takes operands of {kernel.operands}")
+    if isinstance(x, Fp8Rows) and isinstance(weight, Fp8Rows):
+        for name, rows in (("x.scales", x), ("weight.scales", weight)):
+            _check_tensor(name, rows.scales, (len(rows),), torch.float32)
+        x, weight = x.values, weight.values
+    assert isinstance(x, Tensor), "checked above"
+    assert isinstance(weight, Tensor), "checked above"
     columns, depth = weight.shape
-    shapes: dict[str, tuple[Tensor, tuple[int, ...]]] = {
-        "x": (x, (len(x), depth)),
-        "weight": (weight, (columns, depth)),
-    }
-    if (bias is None) != (epilogue == "swiglu"):
-        raise ValueError(f"{epilogue} {'takes no' if epilogue == 'swiglu' else 'needs a'} bias")
+    operand = DTYPE if is_fp8 else torch.bfloat16
+    _check_tensor("x", x, (len(x), depth), operand)
+    _check_tensor("weight", weight, (columns, depth), operand)
+    if (bias is not None) != (epilogue in _WITH_BIAS):
+        raise ValueError(f"{epilogue} {'needs a' if epilogue in _WITH_BIAS else 'takes no'} bias")
     if bias is not None:
-        shapes["bias"] = (bias, (columns,))
-    for name, (tensor, shape) in shapes.items():
-        if tensor.shape != shape or not tensor.is_contiguous() or tensor.dtype != torch.bfloat16:
-            raise ValueError(
-                f"{name} must be contiguous bfloat16 {list(shape)}, not {tensor.dtype} "
-                f"{list(tensor.shape)} with strides {list(tensor.stride())}"
-            )
-        if tensor.data_ptr() % 16:
-            raise ValueError(f"{name} must begin at a multiple of 16 bytes")
-    if not fits(epilogue, weight):
-        raise ValueError(f"a weight of {columns} x {depth}: both must be multiples of 8")
+        _check_tensor("bias", bias, (columns,), torch.bfloat16)
+    if (added is not None) != (epilogue == "add"):
+        raise ValueError(f"{epilogue} {'needs a' if epilogue == 'add' else 'takes no'} matrix")
+    if added is not None:
+        _check_tensor("added", added, (len(x), columns), torch.bfloat16)
+    multiple = MULTIPLE if is_fp8 else 8
+    if depth % multiple or not fits(epilogue, weight):
+        raise ValueError(f"a weight of {columns} x {depth}: both must be multiples of {multiple}")
+
+
+def _check_tensor(name: str, x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    if x.shape != shape or not x.is_contiguous() or x.dtype != dtype:
+        raise ValueError(
+            f"{name} must be contiguous {str(dtype).removeprefix('torch.')} {list(shape)}, not "
+            f"{x.dtype} {list(x.shape)} with strides {list(x.stride())}"
+        )
+    if x.data_ptr() % 16:
+        raise ValueError(f"{name} must begin at a multiple of 16 bytes")

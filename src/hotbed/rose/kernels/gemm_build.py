@@ -11,9 +11,10 @@ import importlib
 from typing import Any, get_args
 
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hotbed.rose.kernels.gemm_files import CLUSTER, Epilogue, GemmKernel
+from hotbed.rose.kernels.gemm_files import CLUSTER, Epilogue, GemmKernel, Operands
 
 PACKAGE = "quack-kernels"
 # Read by quack and by the CuTe compiler when they are imported.
@@ -34,8 +35,9 @@ def load() -> Any:
 
 
 def default_kernels() -> list[GemmKernel]:
-    """Every epilogue, in the tile that ROSE takes."""
-    return [GemmKernel(epilogue) for epilogue in get_args(Epilogue)]
+    """Every epilogue for BF16 and FP8, in the tile that ROSE takes."""
+    kinds: tuple[Operands, ...] = ("bf16", "fp8")
+    return [GemmKernel.chosen(e, operands) for operands in kinds for e in get_args(Epilogue)]
 
 
 def compile_kernel(kernel: GemmKernel, library: Any) -> Any:
@@ -43,30 +45,100 @@ def compile_kernel(kernel: GemmKernel, library: Any) -> Any:
     host: Any = importlib.import_module("quack.gemm_runtime.host")
     # An argument of the kernel, so of no account here; asking the driver for it would need a GPU.
     host.get_max_active_clusters = lambda cluster_size: 1
+    is_fp8 = kernel.operands != "bf16"
     gated = kernel.epilogue == "swiglu"
-    epilogue = library.linear_act_mod(
-        _ACTIVATIONS[kernel.epilogue],
-        gated=gated,
-        has_c=False,
-        has_rowvec=not gated,
-        has_colvec=False,
-    )
     with FakeTensorMode(), torch.device("cuda"):
-        x, weight = (torch.empty(rows, _K, dtype=torch.bfloat16) for rows in (_M, _N))
-        operands = {"mAuxOut": torch.empty(_M, _N // 2 if gated else _N, dtype=torch.bfloat16)}
-        if not gated:
-            operands["mRowVecBroadcast"] = torch.empty(1, _N, dtype=torch.bfloat16)
-        plan = epilogue.gemm(
+        x, weight = (_empty(rows, _K, torch.bfloat16) for rows in (_M, _N))
+        if is_fp8:
+            x, weight = x.to(torch.float8_e4m3fn), weight.to(torch.float8_e4m3fn)
+        result = _empty(_M, _N // 2 if gated else _N, torch.bfloat16)
+        operands: dict[str, Tensor] = {}
+        if kernel.epilogue in _ACTIVATIONS:
+            operands["mAuxOut"], result_of_sum = result, None
+        else:
+            result_of_sum = result
+        if kernel.epilogue.endswith("bias"):
+            operands["bias"] = _empty(1, _N, torch.bfloat16)
+        if is_fp8:
+            operands["columns"] = _empty(1, _N, torch.float32)
+            operands["rows"] = _empty(1, _M, torch.float32)
+        plan = _epilogue(kernel, library, is_fp8=is_fp8).gemm(
             x,
             weight,
-            None,
-            None,
+            result_of_sum,
+            torch.empty_like(result) if kernel.epilogue == "add" else None,
             epi_args=operands,
             tile_M=kernel.tile.m,
             tile_N=kernel.tile.n,
             cluster_M=CLUSTER,
             pingpong=kernel.tile.pingpong,
             concat_layout=("B",) if gated else None,
+            post_init_attrs=(("fp8_slow_accum", False),) * (kernel.operands == "fp8fast"),
             _launch=False,
         )
     return plan.compiled_fn
+
+
+def _empty(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    return torch.empty(rows, columns, dtype=dtype)
+
+
+def _epilogue(kernel: GemmKernel, library: Any, *, is_fp8: bool) -> Any:
+    """The epilogue's arithmetic, in fp32, as quack compiles it: each form is a function of its own,
+    as its source is what is compiled.
+    """
+    gemm_epilogue: Any = importlib.import_module("quack.epilogue.frontend").gemm_epilogue
+    ops: Any = importlib.import_module("quack.epilogue.ops")
+    scales = {"columns": ops.RowVecLoad("columns"), "rows": ops.ColVecLoad("rows")}
+    bias = {"bias": ops.RowVecLoad("bias")}
+    unpack, swiglu, act = library.unpack, library.swiglu, None
+    if kernel.epilogue.startswith("gelu"):
+        act = library.act_fn_map[_ACTIVATIONS[kernel.epilogue]]
+
+    def plain(acc: Any) -> Any:
+        return {"D": acc}
+
+    def with_bias(acc: Any, bias: Any) -> Any:
+        return {"D": acc + bias}
+
+    def add(acc: Any, c: Any) -> Any:
+        return {"D": acc + c}
+
+    def gated(acc: Any) -> Any:
+        gate, up = unpack(acc)
+        return {"mAuxOut": swiglu(gate, up)}
+
+    def gelu(acc: Any, bias: Any) -> Any:
+        return {"mAuxOut": act(acc + bias)}
+
+    def scaled_plain(acc: Any, columns: Any, rows: Any) -> Any:
+        return {"D": acc * rows * columns}
+
+    def scaled_bias(acc: Any, columns: Any, rows: Any, bias: Any) -> Any:
+        return {"D": acc * rows * columns + bias}
+
+    def scaled_add(acc: Any, c: Any, columns: Any, rows: Any) -> Any:
+        return {"D": acc * rows * columns + c}
+
+    def scaled_gated(acc: Any, columns: Any, rows: Any) -> Any:
+        gate, up = unpack(acc * rows * columns)
+        return {"mAuxOut": swiglu(gate, up)}
+
+    def scaled_gelu(acc: Any, columns: Any, rows: Any, bias: Any) -> Any:
+        return {"mAuxOut": act(acc * rows * columns + bias)}
+
+    forms: dict[Epilogue, tuple[Any, Any]] = {
+        "plain": (plain, scaled_plain),
+        "bias": (with_bias, scaled_bias),
+        "add": (add, scaled_add),
+        "swiglu": (gated, scaled_gated),
+        "gelu_bias": (gelu, scaled_gelu),
+        "gelu_tanh_bias": (gelu, scaled_gelu),
+    }
+    takes = (scales if is_fp8 else {}) | (bias if kernel.epilogue.endswith("bias") else {})
+    is_activation = kernel.epilogue in _ACTIVATIONS
+    return gemm_epilogue(
+        outputs=("mAuxOut",) if is_activation else (),
+        ops=takes,
+        mode="acc_pair" if kernel.epilogue == "swiglu" else None,
+    )(forms[kernel.epilogue][is_fp8])

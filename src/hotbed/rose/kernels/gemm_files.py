@@ -1,7 +1,8 @@
 """GEMMs with a fused epilogue, built ahead of time: their names and what a folder holds.
 
-Epilogue and tile are baked into a kernel and make its name. Rows, columns and depth are free.
-ROSE takes one tile, `TILE`; other files in a folder are for `bench.gemm` to compare it with.
+Operands, epilogue and tile are baked into a kernel and make its name. Rows, columns and depth are
+free. ROSE takes one tile for each kind of operands, `TILES`; other files in a folder are for
+`bench.gemm` and `bench.fp8` to compare it with.
 """
 
 from __future__ import annotations
@@ -11,8 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-Epilogue = Literal["swiglu", "gelu_bias", "gelu_tanh_bias"]
-"""What follows x W^T: silu(first half) * second half; gelu(. + b), exact or by tanh."""
+Epilogue = Literal["plain", "bias", "add", "swiglu", "gelu_bias", "gelu_tanh_bias"]
+"""What follows x W^T: nothing; + b; + a matrix that is written over; silu(first half) * second
+half; gelu(. + b), exact or by tanh."""
+
+Operands = Literal["bf16", "fp8", "fp8fast"]
+"""Types of x and W. fp8 is e4m3 with a scale for each row of x and of W: the tensor core's sum, of
+about 14 bits, is added to one in fp32 after every 128 of the depth. fp8fast leaves all of the depth
+to the tensor core."""
 
 # Thread blocks of a cluster lie along the rows and share the tile of W that they load.
 CLUSTER = 2
@@ -38,32 +45,48 @@ class GemmTile:
         return f"t{self.m}x{self.n}{'p' if self.pingpong else 'c'}"
 
 
-# The fastest or within 6 % of it for every layer and from 1,024 to 16,384 rows; see
-# `hotbed.rose.kernels.gemm`.
-TILE = GemmTile(128, 128, pingpong=True)
+# bf16: the fastest or within 6 % of it for every layer and from 1,024 to 16,384 rows; see
+# `hotbed.rose.kernels.gemm`. fp8: two sums a value; 128 x 128 by each of two warpgroups in turn, or
+# 256 columns, do not fit the registers.
+TILES: dict[Operands, GemmTile] = {
+    "bf16": GemmTile(128, 128, pingpong=True),
+    "fp8": GemmTile(128, 128, pingpong=False),
+    "fp8fast": GemmTile(128, 128, pingpong=True),
+}
+TILE = TILES["bf16"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class GemmKernel:
-    """What is baked into one kernel for sm_90 and bfloat16."""
+    """What is baked into one kernel for sm_90 with results in bfloat16."""
 
     epilogue: Epilogue
     tile: GemmTile = TILE
+    operands: Operands = "bf16"
+
+    @staticmethod
+    def chosen(epilogue: Epilogue, operands: Operands = "bf16") -> GemmKernel:
+        """The kernel that ROSE takes."""
+        return GemmKernel(epilogue, TILES[operands], operands)
 
     @property
     def file_name(self) -> str:
-        return f"gemm_sm90_bf16_{self.epilogue}_{self.tile.name}.so"
+        return f"gemm_sm90_{self.operands}_{self.epilogue}_{self.tile.name}.so"
 
     @staticmethod
     def parse(file_name: str) -> GemmKernel | None:
         """The kernel in a file of this name; None if it is none."""
         if (match := _NAME.fullmatch(file_name)) is None:
             return None
-        epilogue, m, n, schedule = match.groups()
-        return GemmKernel(cast(Epilogue, epilogue), GemmTile(int(m), int(n), schedule == "p"))
+        operands, epilogue, m, n, schedule = match.groups()
+        tile = GemmTile(int(m), int(n), schedule == "p")
+        return GemmKernel(cast(Epilogue, epilogue), tile, cast(Operands, operands))
 
 
-_NAME = re.compile(rf"gemm_sm90_bf16_({'|'.join(get_args(Epilogue))})_t(\d+)x(\d+)([pc])\.so")
+_NAME = re.compile(
+    rf"gemm_sm90_({'|'.join(get_args(Operands))})_({'|'.join(get_args(Epilogue))})"
+    r"_t(\d+)x(\d+)([pc])\.so"
+)
 
 
 def kernels_in(folder: Path) -> list[GemmKernel]:

@@ -59,10 +59,18 @@ class RowLaunch:
 
 
 @functools.lru_cache(maxsize=1024)
-def row_launch(num_rows: int, width: int) -> RowLaunch:
-    """Launch of a kernel over [num_rows, width]."""
+def row_launch(num_rows: int, width: int, *, fixed: bool = False) -> RowLaunch:
+    """Launch of a kernel over [num_rows, width].
+
+    Args:
+        num_rows: T.
+        width: D.
+        fixed: the launch of many rows, however many there are: rows and warps of a program decide
+            in which order the values of a row are summed.
+    """
     block = triton.next_power_of_2(width)
-    rows = 1 if num_rows <= _ONE_WAVE_ROWS else max(1, _SHARED_PROGRAM_VALUES // block)
+    is_one_wave = num_rows <= _ONE_WAVE_ROWS and not fixed
+    rows = 1 if is_one_wave else max(1, _SHARED_PROGRAM_VALUES // block)
     num_warps = min(8, max(1, block // 256))
     return RowLaunch(rows, block, max(4, num_warps) if rows > 1 else num_warps)
 

@@ -5,12 +5,12 @@
     mean: sum over the sequence / its length;  cls: first state;  last: last state
     default form: the row, divided by max(its L2 norm, 1e-12) where the model normalises
 
-A mean takes two kernels. The first gives each program one chunk of tokens, whatever sequences lie
-in it, so that one sequence of 8,192 tokens is spread as widely as a hundred of 512; it writes one
-partial sum for each sequence that the chunk touches. Walking along the tokens, the chunk number c
-and the slot s never fall and one of them rises from piece to piece: c + s is a place of its own for
-every piece, and the pieces of one sequence lie side by side. The second kernel adds them up, in
-order: no atomics, the same bits every time.
+A mean takes two kernels. The first gives each program one piece of up to CHUNK tokens of one
+sequence, so that a sequence of 8,192 tokens is spread as widely as a hundred of 512, and writes its
+sum. Pieces are cut from the sequence's own start, so that its bits do not depend on where it lies;
+those of slot s that starts at token t have places from t // CHUNK + s on, which is room enough for
+all of them: ceil((u - t) / CHUNK) <= u // CHUNK - t // CHUNK + 1 up to the next slot's start u. The
+second kernel adds them up, in order: no atomics, the same bits every time.
 
 Bytes moved: mean T D elements and 8 (T / CHUNK + S) D of partial sums, cls and last S D elements;
 and 4 S D of fp32 for each form that is written.
@@ -33,9 +33,9 @@ from hotbed.rose.kernels.launch import check_matrix, check_row_width, check_vect
 Pooling = Literal["mean", "cls", "last"]
 
 CHUNK = 64
-"""Tokens a chunk: 8,192 tokens are 128 chunks by D / 128 programs, several a multiprocessor, and
+"""Tokens a piece: 8,192 tokens are 128 pieces by D / 128 programs, several a multiprocessor, and
 128 partial rows for the program that adds them up."""
-# With CHUNK rows 32 values a thread at 8 warps, read once, in registers for every piece.
+# With CHUNK rows 32 values a thread at 8 warps.
 _CHUNK_COLUMNS = 128
 _CHUNK_WARPS = 8
 # Offsets looked at in one go when a token's slot is searched.
@@ -72,33 +72,31 @@ def _partial_sums_kernel(
     SLOT_BLOCK: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    chunk = tl.program_id(1)
+    place = tl.program_id(1)
     cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     in_row = cols < D
     if PDL:
         gdc_wait()
         gdc_launch_dependents()
-    num_tokens = tl.load(cu_seqlens_ptr + num_slots - 1)  # where the pad slot starts
-    stop = tl.minimum((chunk + 1) * CHUNK, num_tokens)
-    rows = chunk * CHUNK + tl.arange(0, CHUNK)
-    offsets = rows.to(tl.int64)[:, None] * D + cols[None, :]
-    x = tl.load(x_ptr + offsets, mask=(rows < stop)[:, None] & in_row[None, :], other=0.0)
-    x = x.to(tl.float32)
-    at = chunk * CHUNK
-    while at < stop:
-        slot = 0  # of token `at`: the number of slots that end at it or before
-        first = 0
-        while first < num_slots:
-            index = first + tl.arange(0, SLOT_BLOCK)
-            ends = tl.load(cu_seqlens_ptr + 1 + index, mask=index < num_slots, other=2147483647)
-            slot += tl.sum((ends <= at).to(tl.int32), axis=0)
-            first += SLOT_BLOCK
-        end = tl.minimum(tl.load(cu_seqlens_ptr + slot + 1), stop)
-        inside = (rows >= at) & (rows < end)
-        sums = tl.sum(tl.where(inside[:, None], x, 0.0), axis=0)
-        tl.store(partial_ptr + (chunk + slot).to(tl.int64) * D + cols, sums, mask=in_row)
-        # Always onward, so that offsets that are not sorted cannot hang the device.
-        at = tl.maximum(end, at + 1)
+    # The slot whose place this is: as many as begin here or before, less one. The pad slot is last.
+    slot = -1
+    first = 0
+    while first < num_slots:
+        index = first + tl.arange(0, SLOT_BLOCK)
+        starts = tl.load(cu_seqlens_ptr + index, mask=index < num_slots, other=2147483647)
+        begin = (starts // CHUNK + index <= place) & (index < num_slots)
+        slot += tl.sum(begin.to(tl.int32), axis=0)
+        first += SLOT_BLOCK
+    if slot < num_slots - 1:
+        start = tl.load(cu_seqlens_ptr + slot)
+        stop = tl.load(cu_seqlens_ptr + slot + 1)
+        start += (place - start // CHUNK - slot) * CHUNK
+        rows = start + tl.arange(0, CHUNK)
+        offsets = rows.to(tl.int64)[:, None] * D + cols[None, :]
+        mask = (rows < stop)[:, None] & in_row[None, :]
+        sums = tl.sum(tl.load(x_ptr + offsets, mask=mask, other=0.0).to(tl.float32), axis=0)
+        if start < stop:
+            tl.store(partial_ptr + place.to(tl.int64) * D + cols, sums, mask=in_row)
 
 
 @triton.jit
@@ -129,7 +127,7 @@ def _finish_kernel(
     length = stop - start
     if POOLING == "mean":
         piece = start // CHUNK + slot
-        last = tl.where(length > 0, (stop - 1) // CHUNK + slot + 1, piece)
+        last = piece + (length + CHUNK - 1) // CHUNK
         sums = tl.zeros([PIECES, BLOCK], tl.float32)
         while piece < last:
             index = piece + tl.arange(0, PIECES)
@@ -187,9 +185,9 @@ def pool(
     pdl = use_pdl(x, pdl)
     partial = x
     if pooling == "mean":
-        num_chunks = triton.cdiv(len(x), CHUNK)
-        partial = x.new_empty(num_chunks + num_slots, width, dtype=torch.float32)
-        _partial_sums_kernel[(triton.cdiv(width, _CHUNK_COLUMNS), num_chunks)](
+        num_places = triton.cdiv(len(x), CHUNK) + num_slots
+        partial = x.new_empty(num_places, width, dtype=torch.float32)
+        _partial_sums_kernel[(triton.cdiv(width, _CHUNK_COLUMNS), num_places)](
             x,
             cu_seqlens,
             partial,

@@ -6,13 +6,14 @@ Legend: T tokens, D hidden, N query heads, K key/value heads, H head dim.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
 from torch import Tensor
 
 from hotbed.rose.attention.backend import AttentionSpec
+from hotbed.rose.layers.fp8_linear import Activations
 from hotbed.rose.layers.linear import Linear
-from hotbed.rose.layers.norm import BlockEnd, RMSNorm
+from hotbed.rose.layers.norm import BlockEnd, RMSNorm, Stream
 from hotbed.rose.layers.rotary import Rotation
 
 
@@ -24,7 +25,7 @@ class RunsAttention(Protocol):
         ...
 
 
-class SelfAttention:
+class SelfAttention(Generic[Stream]):
     """One attention layer.
 
     Args:
@@ -40,7 +41,7 @@ class SelfAttention:
         self,
         *,
         qkv: Linear,
-        out: BlockEnd,
+        out: BlockEnd[Stream],
         spec: AttentionSpec,
         backend: RunsAttention,
         q_norm: RMSNorm | None = None,
@@ -52,12 +53,12 @@ class SelfAttention:
 
     def __call__(
         self,
-        x_TD: Tensor,
+        x_TD: Activations,
         *,
-        residual: Tensor,
+        residual: Stream,
         plan: Any,
         rotary: Rotation | None = None,
-    ) -> Tensor:
+    ) -> Stream:
         """Attention of x [T, D] plus `residual` [T, D].
 
         Args:

@@ -1,8 +1,7 @@
 """Dense modules behind the pooling: row = activation(row W^T + b), in fp32 on either device.
 
-They run once a sequence, so fp32 costs nothing that shows, and a row is rounded only when it is
-sent. Those of multi-vector models run once a token: one layer beside the model's many. F.linear in
-fp32 does not use TF32 unless a process asks for it.
+They run once a sequence; those of multi-vector models run once a token: one layer beside the
+model's many. So fp32 costs little (`rows_fp32`).
 
 Whether a row is finite is looked at before each activation: tanh makes 1 of infinity, ReLU 0.
 """
@@ -16,6 +15,8 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from hotbed.rose.layers.rows_fp32 import linear
 
 DenseActivation = Literal["none", "tanh", "relu", "gelu"]
 
@@ -42,26 +43,33 @@ class Dense:
     adds_input: bool = False
     residual: Tensor | None = None
 
-    def __call__(self, rows_SI: Tensor) -> tuple[Tensor, Tensor]:
-        """Fp32 rows [S, in] to [S, out], and what of them was finite before the activation."""
-        linear_SO = F.linear(rows_SI, self.weight, self.bias)
+    def __call__(self, rows_SI: Tensor, *, fixed: bool = False) -> tuple[Tensor, Tensor]:
+        """Fp32 rows [S, in] to [S, out], and what of them was finite before the activation.
+
+        `fixed` as for `rows_fp32`.
+        """
+        linear_SO = linear(rows_SI, self.weight, self.bias, fixed=fixed)
         out_SO = _ACTIVATIONS[self.activation](linear_SO)
         if self.adds_input:
             out_SO = out_SO + (
-                rows_SI if self.residual is None else F.linear(rows_SI, self.residual)
+                rows_SI
+                if self.residual is None
+                else linear(rows_SI, self.residual, None, fixed=fixed)
             )
         return out_SO, are_finite(linear_SO)
 
 
-def project(rows_SD: Tensor, modules: Sequence[Dense]) -> tuple[Tensor, Tensor]:
-    """Pooled fp32 rows [S, D] through all modules.
+def project(
+    rows_SD: Tensor, modules: Sequence[Dense], *, fixed: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Pooled fp32 rows [S, D] through all modules; `fixed` as for `rows_fp32`.
 
     Returns:
         The rows, fp32 [S, out], and bool [S]: whether all values on the way there were finite.
     """
     finite = are_finite(rows_SD)
     for module in modules:
-        rows_SD, still_finite = module(rows_SD)
+        rows_SD, still_finite = module(rows_SD, fixed=fixed)
         finite = finite & still_finite
     return rows_SD, finite
 

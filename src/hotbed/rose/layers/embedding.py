@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from hotbed.rose.layers.fused import kernels_for
+from hotbed.rose.layers.fused import current_mode, kernels_for
 from hotbed.rose.layers.norm import LayerNorm
 
 
@@ -33,6 +33,7 @@ class NormedEmbedding:
         self._norm_weight, self._norm_bias, self._eps = norm_weight, norm_bias, eps
         self._norm = LayerNorm(norm_weight, norm_bias, eps=eps)
         self._kernels = kernels_for(word)
+        self._fixed = current_mode().invariant
 
     def __call__(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         """int32 ids and positions [T] to [T, D]."""
@@ -45,6 +46,7 @@ class NormedEmbedding:
                 self._norm_weight,
                 self._norm_bias,
                 eps=self._eps,
+                fixed=self._fixed,
             )
             return embedded
         embedded = F.embedding(token_ids, self._word)

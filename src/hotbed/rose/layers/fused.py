@@ -1,4 +1,5 @@
-"""Whether a layer runs on the GPU kernels: decided once, when it is built, by where its weight is.
+"""How a layer computes, decided once, when it is built: on the GPU kernels by where its weight is,
+in FP8 or with the same bits for every batch by the mode the model is built in.
 
 Here alone the Triton kernels are imported, when the first layer on a GPU is built: a machine
 without a GPU need not have Triton.
@@ -7,8 +8,9 @@ without a GPU need not have Triton.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from types import ModuleType
 
 from torch import Tensor
@@ -17,7 +19,27 @@ from hotbed.core.errors import invalid
 from hotbed.rose.kernels.gemm import FusedGemm, FusedGemms, fits
 from hotbed.rose.kernels.gemm_files import Epilogue
 
-_gemms: ContextVar[FusedGemms | None] = ContextVar("gemms", default=None)
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What layers on a GPU are built for.
+
+    Attributes:
+        gemms: the fused GEMMs they may take; for FP8 those of FP8.
+        fp8: linear layers take weights and activations in FP8 (`hotbed.rose.layers.fp8_linear`).
+        invariant: a row's bits may not depend on the other rows of a step: each layer has one
+            kernel with one tiling for steps of all sizes.
+        small_steps: whether steps of few tokens may have kernels of their own.
+    """
+
+    gemms: FusedGemms | None = None
+    fp8: bool = False
+    invariant: bool = False
+    small_steps: bool = True
+
+
+_PLAIN = Mode()
+_mode: ContextVar[Mode] = ContextVar("mode", default=_PLAIN)
 
 
 def kernels_for(weight: Tensor) -> ModuleType | None:
@@ -40,20 +62,30 @@ def kernels_for(weight: Tensor) -> ModuleType | None:
 
 
 @contextmanager
-def with_gemms(gemms: FusedGemms | None) -> Iterator[None]:
-    """Layers that are built inside may take fused GEMMs from `gemms`, as `torch.device` says where
-    tensors go: so that a model's page need not hand it through.
+def with_mode(mode: Mode) -> Iterator[None]:
+    """Layers that are built inside are built for `mode`, as `torch.device` says where tensors go:
+    so that a model's page need not hand it through.
     """
-    token = _gemms.set(gemms)
+    token = _mode.set(mode)
     try:
         yield
     finally:
-        _gemms.reset(token)
+        _mode.reset(token)
+
+
+def with_gemms(gemms: FusedGemms | None) -> AbstractContextManager[None]:
+    """Layers that are built inside may take fused GEMMs from `gemms`."""
+    return with_mode(Mode(gemms))
+
+
+def current_mode() -> Mode:
+    """What layers are being built for."""
+    return _mode.get()
 
 
 def gemm_for(weight: Tensor, epilogue: Epilogue) -> FusedGemm | None:
     """The fused GEMM for a weight on a GPU, if the model is built with one that takes its shape."""
-    gemms = _gemms.get()
+    gemms = _mode.get().gemms
     if gemms is None or not runs_on_kernels(weight) or not fits(epilogue, weight):
         return None
     return gemms.get(epilogue)

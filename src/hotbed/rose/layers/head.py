@@ -19,6 +19,7 @@ from torch import Tensor
 
 from hotbed.core.model_info import Activation
 from hotbed.rose.layers.dense import are_finite
+from hotbed.rose.layers.rows_fp32 import linear
 
 HeadActivation = Literal["tanh", "relu", "gelu"]
 
@@ -45,9 +46,12 @@ class HeadDense:
     activation: HeadActivation
     norm: tuple[Tensor, float] | None = None
 
-    def __call__(self, rows_SD: Tensor) -> tuple[Tensor, Tensor]:
-        """fp32 [S, D] to fp32 [S, D], and bool [S]: finite before the activation."""
-        linear_SD = F.linear(rows_SD, self.weight, self.bias)
+    def __call__(self, rows_SD: Tensor, *, fixed: bool = False) -> tuple[Tensor, Tensor]:
+        """fp32 [S, D] to fp32 [S, D], and bool [S]: finite before the activation.
+
+        `fixed` as for `rows_fp32`.
+        """
+        linear_SD = linear(rows_SD, self.weight, self.bias, fixed=fixed)
         rows_SD = _ACTIVATIONS[self.activation](linear_SD)
         if self.norm is not None:
             weight, eps = self.norm
@@ -67,13 +71,16 @@ class Head:
         self._out = out
         self._dense = dense
 
-    def __call__(self, rows_SD: Tensor) -> tuple[Tensor, Tensor]:
-        """fp32 [S, D] to fp32 [S, L], and bool [S]: whether all values on the way were finite."""
+    def __call__(self, rows_SD: Tensor, *, fixed: bool = False) -> tuple[Tensor, Tensor]:
+        """fp32 [S, D] to fp32 [S, L], and bool [S]: whether all values on the way were finite.
+
+        `fixed` as for `rows_fp32`.
+        """
         finite = are_finite(rows_SD)
         if self._dense is not None:
-            rows_SD, still_finite = self._dense(rows_SD)
+            rows_SD, still_finite = self._dense(rows_SD, fixed=fixed)
             finite = finite & still_finite
-        logits_SL = F.linear(rows_SD, *self._out)
+        logits_SL = linear(rows_SD, *self._out, fixed=fixed)
         return logits_SL, finite & are_finite(logits_SL)
 
 

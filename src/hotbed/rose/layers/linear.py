@@ -10,7 +10,8 @@ of its own.
 On a GPU the GEMM is cuBLAS's, which takes bias, tanh-GELU and ReLU into its epilogue. The residual
 is the matrix it accumulates on: in place, as the out-of-place form copies it first. Exact GELU is a
 kernel of its own, together with the bias. For steps of many rows GELU runs in the epilogue of a
-GEMM from the folder of kernels, where there is one (`hotbed.rose.kernels.gemm`).
+GEMM from the folder of kernels, where there is one (`hotbed.rose.kernels.gemm`). In FP8 the product
+is that of `fp8_linear`; where a row's bits may not depend on the others that of `fixed_linear`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hotbed.rose.kernels.gemm_files import Epilogue
-from hotbed.rose.layers.fused import gemm_for, kernels_for
+from hotbed.rose.layers.fixed_linear import FixedProduct
+from hotbed.rose.layers.fp8_linear import Activations, Fp8Product
+from hotbed.rose.layers.fused import current_mode, gemm_for, kernels_for
 
 Activation = Literal["none", "gelu", "gelu_tanh", "relu", "silu"]
 
@@ -57,9 +60,10 @@ class Linear:
         activation: applied to the output; not together with a residual.
 
     Attributes:
-        weight: [out, in], or oneDNN's form of it.
+        weight: [out, in], or oneDNN's form of it, or the values of the FP8 form.
         has_bias: whether there is a bias.
         kernels: the launchers if the layer is on a GPU, else None; see `hotbed.rose.layers.fused`.
+        fp8: the product in FP8, if the model is built so.
     """
 
     def __init__(
@@ -78,16 +82,28 @@ class Linear:
         )
         if self.kernels is not None and activation == "gelu":
             self.kernels.check_multiple("GELU", self.out_features)
+        self.fp8: Fp8Product | None = None
+        self._product: Fp8Product | FixedProduct | None = None
+        if self.kernels is not None:
+            mode, plain_bias = current_mode(), self.has_bias and activation != "gelu"
+            if mode.fp8:
+                self.fp8 = Fp8Product(weight, has_bias=plain_bias, kernels=self.kernels)
+                self._product, self.weight = self.fp8, self.fp8.weight.values
+            elif mode.invariant:
+                self._product = FixedProduct(weight, has_bias=plain_bias, kernels=self.kernels)
         # Held by the layer, so that nothing is loaded under capture.
         self._fused = None
         if bias is not None and activation in _FUSED:
             self._fused = gemm_for(weight, _FUSED[activation])
 
-    def __call__(self, x_TI: Tensor, residual: Tensor | None = None) -> Tensor:
+    def __call__(self, x_TI: Activations, residual: Tensor | None = None) -> Tensor:
         """x [T, in] to [T, out], plus `residual` [T, out] if given.
 
         On a GPU the sum is written over `residual`: whoever gives it has no more use for it.
         """
+        if self._product is not None:
+            return self._by(self._product, x_TI, residual)
+        assert isinstance(x_TI, Tensor), "norms make FP8 for layers in FP8 alone: a bug"
         if self._packed:
             ops = torch.ops.mkldnn._linear_pointwise
             out: Tensor
@@ -102,6 +118,24 @@ class Linear:
         y = F.linear(x_TI, self.weight, self._bias)
         if residual is not None:
             return y.add_(residual)
+        return y if self._activation == "none" else _ACTIVATIONS[self._activation](y)
+
+    def _by(
+        self,
+        product: Fp8Product | FixedProduct,
+        x_TI: Activations,
+        residual: Tensor | None,
+    ) -> Tensor:
+        if residual is not None:
+            y = product.add_(x_TI, residual)
+            return y if self._bias is None else y.add_(self._bias)
+        if self._fused is not None:
+            return self._fused(product.rows(x_TI), product.weight, self._bias)
+        if self._activation == "gelu":
+            assert self.kernels is not None, "these products are for GPUs alone"
+            activated: Tensor = self.kernels.bias_gelu_(product(x_TI, None), self._bias)
+            return activated
+        y = product(x_TI, self._bias)
         return y if self._activation == "none" else _ACTIVATIONS[self._activation](y)
 
     def _on_gpu(self, kernels: ModuleType, x_TI: Tensor, residual: Tensor | None) -> Tensor:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Generic, Literal
 
 import torch.nn.functional as F
 from torch import Tensor
 
+from hotbed.rose.layers.fp8_linear import Activations, Fp8Product
 from hotbed.rose.layers.fused import gemm_for
 from hotbed.rose.layers.linear import Linear
-from hotbed.rose.layers.norm import BlockEnd
+from hotbed.rose.layers.norm import BlockEnd, Stream
 
 Gate = Literal["silu", "gelu", "gelu_tanh"]
 
@@ -21,7 +22,7 @@ _GATES: dict[Gate, Callable[[Tensor], Tensor]] = {
 }
 
 
-class GatedMlp:
+class GatedMlp(Generic[Stream]):
     """down(activation(gate) * up) + residual                (Shazeer 2020, arXiv 2002.05202).
 
     Args:
@@ -30,7 +31,7 @@ class GatedMlp:
         activation: of the gate: SwiGLU, GeGLU, or GeGLU by the tanh approximation.
     """
 
-    def __init__(self, gate_up: Linear, down: BlockEnd, activation: Gate = "silu") -> None:
+    def __init__(self, gate_up: Linear, down: BlockEnd[Stream], activation: Gate = "silu") -> None:
         self._gate_up, self._down, self._activation = gate_up, down, activation
         self._kernels = gate_up.kernels
         if self._kernels is not None:
@@ -39,8 +40,11 @@ class GatedMlp:
         if activation == "silu" and not gate_up.has_bias:
             self._fused = gemm_for(gate_up.weight, "swiglu")
 
-    def __call__(self, x_TD: Tensor, residual: Tensor) -> Tensor:
+    def __call__(self, x_TD: Activations, residual: Stream) -> Stream:
         """x [T, D] and `residual` [T, D], which may be written to, to [T, D]."""
+        if self._gate_up.fp8 is not None:
+            return self._down(self._gated_in_fp8(self._gate_up.fp8, x_TD), residual)
+        assert isinstance(x_TD, Tensor), "norms make FP8 for layers in FP8 alone: a bug"
         if self._fused is not None and self._fused.takes(x_TD):
             return self._down(self._fused(x_TD, self._gate_up.weight), residual)
         if self._kernels is not None:
@@ -49,8 +53,15 @@ class GatedMlp:
         gate, up = self._gate_up(x_TD).chunk(2, dim=-1)
         return self._down(_GATES[self._activation](gate).mul_(up), residual)
 
+    def _gated_in_fp8(self, fp8: Fp8Product, x_TD: Activations) -> Activations:
+        if self._fused is not None:
+            return self._fused(fp8.rows(x_TD), fp8.weight)
+        assert self._kernels is not None, "FP8 is for GPUs alone"
+        gated: Activations = self._kernels.fp8_rows(self._gate_up(x_TD), self._activation)
+        return gated
 
-class Mlp:
+
+class Mlp(Generic[Stream]):
     """down(activation(up(x))) + residual; the norm of a post-norm block is part of `down`.
 
     Args:
@@ -58,9 +69,9 @@ class Mlp:
         down: F to D.
     """
 
-    def __init__(self, up: Linear, down: BlockEnd) -> None:
+    def __init__(self, up: Linear, down: BlockEnd[Stream]) -> None:
         self._up, self._down = up, down
 
-    def __call__(self, x_TD: Tensor, residual: Tensor) -> Tensor:
+    def __call__(self, x_TD: Activations, residual: Stream) -> Stream:
         """x [T, D] and `residual` [T, D], which may be written to, to [T, D]."""
         return self._down(self._up(x_TD), residual)

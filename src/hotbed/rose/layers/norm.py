@@ -6,11 +6,25 @@ RMSNorm:   x / sqrt(mean(x^2) + eps) * w            (Zhang and Sennrich 2019, ar
 
 from __future__ import annotations
 
+from typing import Any, Protocol, TypeVar
+
 import torch
 from torch import Tensor
 
-from hotbed.rose.layers.fused import kernels_for
+from hotbed.rose.layers.fp8_linear import Activations, wide
+from hotbed.rose.layers.fused import current_mode, kernels_for
 from hotbed.rose.layers.linear import Linear
+
+Stream = TypeVar("Stream", bound=Activations)
+"""The residual stream: BF16, or behind a post-norm that with its FP8 form for the next layer."""
+
+
+class BlockEnd(Protocol[Stream]):
+    """What an attention layer or an MLP may end in: a linear layer, the residual, often a norm."""
+
+    def __call__(self, x_TI: Activations, residual: Stream) -> Stream:
+        """x [T, in] and `residual` [T, out], which may be written to, to [T, out]."""
+        ...
 
 
 class LayerNorm:
@@ -20,6 +34,7 @@ class LayerNorm:
         # Zeros cost a kernel nothing that shows, and it keeps one form.
         self._bias = torch.zeros_like(weight) if bias is None else bias
         self._weight, self._eps = weight, eps
+        self._fixed = current_mode().invariant
         self._kernels = kernels_for(weight)
         if self._kernels is not None:
             self._kernels.check_width("LayerNorm", len(weight))
@@ -27,7 +42,9 @@ class LayerNorm:
     def __call__(self, x: Tensor) -> Tensor:
         """x [..., D], on a GPU [T, D], to the same shape and dtype; statistics in fp32."""
         if self._kernels is not None:
-            y: Tensor = self._kernels.layer_norm(x, self._weight, self._bias, eps=self._eps)
+            y: Tensor = self._kernels.layer_norm(
+                x, self._weight, self._bias, eps=self._eps, fixed=self._fixed
+            )
             return y
         return torch.layer_norm(x, self._weight.shape, self._weight, self._bias, self._eps)
 
@@ -37,6 +54,7 @@ class RMSNorm:
 
     def __init__(self, weight: Tensor, *, eps: float) -> None:
         self.weight, self.eps = weight, eps
+        self._fixed, self._fp8 = current_mode().invariant, current_mode().fp8
         self._kernels = kernels_for(weight)
         if self._kernels is not None:
             self._kernels.check_width("RMSNorm", len(weight))
@@ -44,11 +62,18 @@ class RMSNorm:
     def __call__(self, x: Tensor) -> Tensor:
         """x [..., D], on a GPU [T, D], to the same shape and dtype."""
         if self._kernels is not None:
-            y: Tensor = self._kernels.rms_norm(x, self.weight, eps=self.eps)
+            y: Tensor = self._kernels.rms_norm(x, self.weight, eps=self.eps, fixed=self._fixed)
             return y
         x_fp32 = x.float()
         scale = torch.rsqrt(x_fp32.square().mean(-1, keepdim=True) + self.eps)
         return (x_fp32 * scale).to(x.dtype) * self.weight
+
+    def for_linear(self, x_TD: Tensor) -> Activations:
+        """The same where linear layers alone read the result: in FP8 if they compute so."""
+        if self._kernels is None or not self._fp8:
+            return self(x_TD)
+        y: Activations = self._kernels.rms_norm_fp8(x_TD, self.weight, eps=self.eps)
+        return y
 
 
 class LinearThenRMSNorm:
@@ -59,7 +84,7 @@ class LinearThenRMSNorm:
     def __init__(self, linear: Linear, norm: RMSNorm) -> None:
         self._linear, self._norm = linear, norm
 
-    def __call__(self, x_TI: Tensor, residual: Tensor) -> Tensor:
+    def __call__(self, x_TI: Activations, residual: Tensor) -> Tensor:
         """x [T, in] and `residual` [T, out] to [T, out], written over `residual`."""
         return residual.add_(self._norm(self._linear(x_TI)))
 
@@ -92,21 +117,23 @@ class LinearThenNorm:
         self._eps = eps
         self._linear = Linear(weight, bias if self._kernels is None else None)
         self._norm = LayerNorm(norm_weight, norm_bias, eps=eps)
-
-    def __call__(self, x_TI: Tensor, residual: Tensor) -> Tensor:
-        """x [T, in] and `residual` [T, out] to [T, out]."""
+        self._fixed = current_mode().invariant
+        self._launch: Any = None
         if self._kernels is not None:
-            y: Tensor = self._kernels.layer_norm(
+            is_fp8 = current_mode().fp8
+            self._launch = self._kernels.layer_norm_fp8 if is_fp8 else self._kernels.layer_norm
+
+    def __call__(self, x_TI: Activations, residual: Activations) -> Activations:
+        """x [T, in] and `residual` [T, out] to [T, out]; in FP8 with its BF16 form beside it."""
+        if self._launch is not None:
+            y: Activations = self._launch(
                 self._linear(x_TI),
                 self._norm_weight,
                 self._norm_bias,
                 eps=self._eps,
                 linear_bias=self._bias,
-                residual=residual,
+                residual=wide(residual),
+                fixed=self._fixed,
             )
             return y
-        return self._norm(self._linear(x_TI, residual))
-
-
-BlockEnd = Linear | LinearThenRMSNorm | LinearThenNorm
-"""What an attention layer or an MLP may end in."""
+        return self._norm(self._linear(x_TI, wide(residual)))

@@ -10,15 +10,12 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from hotbed.core.output import OutputDtype, OutputSpec
+from hotbed.rose.layers.rows_fp32 import NORM_EPS, unit_rows
 
 Quantizer = Literal["none", "pplx"]
-
-NORM_EPS = 1e-12
-"""Below any real row's norm, and far above the smallest fp32: an all-zero row stays zero."""
 
 
 def finish(
@@ -27,6 +24,7 @@ def finish(
     *,
     normalize: bool,
     quantizer: Quantizer,
+    fixed: bool = False,
 ) -> Tensor:
     """Pooled fp32 rows [S, D] to contiguous rows [S, row width] of the spec's dtype, same device.
 
@@ -35,10 +33,11 @@ def finish(
         spec: what the client asked for; its dimensions were checked against D.
         normalize: the model's default, used where the spec does not say.
         quantizer: the model's own int8 recipe.
+        fixed: as for `rows_fp32`.
     """
     x = rows_SD[:, : spec.dimensions] if spec.dimensions else rows_SD
     if normalize if spec.normalize is None else spec.normalize:
-        x = F.normalize(x, dim=-1, eps=NORM_EPS)
+        x = unit_rows(x, fixed=fixed)
     if spec.dtype is OutputDtype.FLOAT32:
         return x.contiguous()
     if spec.dtype is OutputDtype.FLOAT16:

@@ -13,17 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from hotbed.rose.attention.backend import AttentionSpec
 from hotbed.rose.batch import PackedBatch
 from hotbed.rose.layers.rotary import Rotation
+from hotbed.rose.layers.small_steps import has_small_steps, is_small
 
 _K_TILE = 64
 _ROWS_A_BLOCK, _MULTIPROCESSORS, _MAX_TOKENS_OF_MORE = 128, 132, 64
-# Past this many slots a step is eager or takes the usual path: each block looks through all.
-_MAX_SLOTS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ class SmallDecoder:
 
     def takes(self, batch: PackedBatch) -> bool:
         """Whether a step is small enough."""
-        return len(batch.token_ids) <= self.max_tokens and len(batch.cu_seqlens) - 1 <= _MAX_SLOTS
+        return is_small(batch, self.max_tokens)
 
     def __call__(self, batch: PackedBatch, table: Tensor, rotary: Rotation) -> Tensor:
         """A step's ids, through embedding `table` [vocabulary, D] and layers, before the last norm.
@@ -133,17 +131,14 @@ def small_decoder(
 ) -> SmallDecoder | None:
     """The path of small steps, or None where the card, the dtype or the shape has none."""
     first = layers[0]
-    device = first.qkv.device
-    if device.type != "cuda" or first.qkv.dtype != torch.bfloat16:
+    if not has_small_steps(first.qkv):
         return None
-    nvrtc = importlib.import_module("hotbed.rose.kernels.hopper.nvrtc")
     gemm = importlib.import_module("hotbed.rose.kernels.hopper.small_gemm")
     widths = (*first.qkv.shape, *first.out.shape, *first.down.shape)
     if (
         spec.window is not None
         or spec.head_dim != gemm.HEAD_DIM
         or any(width % _K_TILE for width in widths)
-        or nvrtc.missing(device) is not None
     ):
         return None
     # One wave of blocks for gate and up at MAX_TOKENS, or the GEMMs of cuBLAS win earlier. H200,

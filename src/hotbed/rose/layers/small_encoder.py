@@ -12,15 +12,14 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from hotbed.rose.attention.backend import AttentionSpec
 from hotbed.rose.batch import PackedBatch
 from hotbed.rose.layers.short_encoder import ShortLayer
+from hotbed.rose.layers.small_steps import has_small_steps, is_small
 
 _WIDTH_MULTIPLE = 128
-_MAX_SLOTS = 256
 # H200, 2026-11-30, bge-m3's shape, device ms against the usual path: 0.51 / 0.75 at 32 tokens, 0.74
 # / 0.84 at 128, 0.96 / 0.91 at 192.
 _MAX_TOKENS = 128
@@ -57,7 +56,7 @@ class SmallEncoder:
 
     def takes(self, batch: PackedBatch) -> bool:
         """Whether a step is small enough."""
-        return len(batch.token_ids) <= _MAX_TOKENS and len(batch.cu_seqlens) - 1 <= _MAX_SLOTS
+        return is_small(batch, _MAX_TOKENS)
 
     def __call__(self, batch: PackedBatch, word: Tensor, position: Tensor) -> Tensor:
         """A step's ids and positions, through both embedding tables and all layers.
@@ -122,16 +121,14 @@ def small_encoder(
         eps: of the norms.
     """
     weight = layers[0].qkv[0]
-    if weight.device.type != "cuda" or weight.dtype != torch.bfloat16:
+    if not has_small_steps(weight):
         return None
-    nvrtc = importlib.import_module("hotbed.rose.kernels.hopper.nvrtc")
     widths = (*weight.shape, *layers[0].up[0].shape)
     if (
         spec.window is not None
         or spec.causal
         or spec.head_dim & (spec.head_dim - 1)
         or any(width % _WIDTH_MULTIPLE for width in widths)
-        or nvrtc.missing(weight.device) is not None
     ):
         return None
     return SmallEncoder(layers, embedding_norm, spec, eps=eps)

@@ -21,6 +21,7 @@ from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.batch import PackedBatch
 from hotbed.rose.layers.attention import SelfAttention
 from hotbed.rose.layers.embedding import NormedEmbedding
+from hotbed.rose.layers.fp8_linear import Activations, wide
 from hotbed.rose.layers.linear import Activation, Linear
 from hotbed.rose.layers.mlp import Mlp
 from hotbed.rose.layers.norm import LinearThenNorm
@@ -81,7 +82,7 @@ class BertLayer:
             up=linear_of("up", _ACTIVATIONS[config.hidden_act]), down=then_norm("down", "mlp_norm")
         )
 
-    def __call__(self, x_TD: Tensor, plan: object) -> Tensor:
+    def __call__(self, x_TD: Activations, plan: object) -> Activations:
         x_TD = self.attention(x_TD, residual=x_TD, plan=plan)
         return self.mlp(x_TD, residual=x_TD)
 
@@ -144,9 +145,10 @@ class Bert:
 
     def _run_layers(self, x_TD: Tensor, batch: PackedBatch) -> Tensor:
         plan = self._backend.plan(batch, self._spec)
+        states: Activations = x_TD
         for layer in self._layers:
-            x_TD = layer(x_TD, plan)
-        return x_TD
+            states = layer(states, plan)
+        return wide(states)
 
 
 def _positions(config: BertConfig, weights: dict[str, Tensor]) -> Tensor:

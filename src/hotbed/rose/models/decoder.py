@@ -105,8 +105,10 @@ class DecoderLayer:
         self.mlp = GatedMlp(gate_up=linear_of("gate_up"), down=linear_of("down"))
 
     def __call__(self, x_TD: Tensor, plan: object, rotary: Rotation) -> Tensor:
-        x_TD = self.attention(self.attention_norm(x_TD), residual=x_TD, plan=plan, rotary=rotary)
-        return self.mlp(self.mlp_norm(x_TD), residual=x_TD)
+        x_TD = self.attention(
+            self.attention_norm.for_linear(x_TD), residual=x_TD, plan=plan, rotary=rotary
+        )
+        return self.mlp(self.mlp_norm.for_linear(x_TD), residual=x_TD)
 
 
 class Decoder:

@@ -18,6 +18,7 @@ from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.batch import PackedBatch
 from hotbed.rose.layers.attention import SelfAttention
 from hotbed.rose.layers.embedding import NormedEmbedding
+from hotbed.rose.layers.fp8_linear import Activations, wide
 from hotbed.rose.layers.linear import Linear
 from hotbed.rose.layers.mlp import Mlp
 from hotbed.rose.layers.norm import LinearThenNorm
@@ -89,7 +90,7 @@ class MpnetLayer:
         )
         self.mlp = Mlp(Linear(*pair("up"), activation="gelu"), then_norm("down", "mlp_norm"))
 
-    def __call__(self, x_TD: Tensor, plan: object) -> Tensor:
+    def __call__(self, x_TD: Activations, plan: object) -> Activations:
         x_TD = self.attention(x_TD, residual=x_TD, plan=plan)
         return self.mlp(x_TD, residual=x_TD)
 
@@ -118,10 +119,10 @@ class Mpnet:
     def forward(self, batch: PackedBatch) -> Tensor:
         """Packed tokens to states [T, D]."""
         plan = self._attention.plan(batch)
-        x_TD = self._embedding(batch.token_ids, batch.positions)
+        x_TD: Activations = self._embedding(batch.token_ids, batch.positions)
         for layer in self._layers:
             x_TD = layer(x_TD, plan)
-        return x_TD
+        return wide(x_TD)
 
 
 def build(

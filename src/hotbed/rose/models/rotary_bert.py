@@ -21,6 +21,7 @@ from hotbed.checkpoint.records import RotaryBertConfig
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.batch import PackedBatch
 from hotbed.rose.layers.attention import SelfAttention
+from hotbed.rose.layers.fp8_linear import Activations, wide
 from hotbed.rose.layers.linear import Linear
 from hotbed.rose.layers.mlp import GatedMlp
 from hotbed.rose.layers.norm import LayerNorm, LinearThenNorm
@@ -117,7 +118,7 @@ class RotaryBertLayer:
             gate_up = torch.cat(gate_up.chunk(2)[::-1])
         self.mlp = GatedMlp(Linear(gate_up), then_norm("down", "mlp_norm"), config.gate)
 
-    def __call__(self, x_TD: Tensor, plan: object, rotary: Rotation) -> Tensor:
+    def __call__(self, x_TD: Activations, plan: object, rotary: Rotation) -> Activations:
         x_TD = self.attention(x_TD, residual=x_TD, plan=plan, rotary=rotary)
         return self.mlp(x_TD, residual=x_TD)
 
@@ -154,13 +155,13 @@ class RotaryBert:
         """Packed tokens to states [T, D]."""
         plan = self._backend.plan(batch, self._spec)
         rotary = self._rotary.at(batch)
-        x_TD = F.embedding(batch.token_ids, self._word)
+        embedded = F.embedding(batch.token_ids, self._word)
         if self._segment is not None:
-            x_TD = x_TD + self._segment
-        x_TD = self._norm(x_TD)
+            embedded = embedded + self._segment
+        x_TD: Activations = self._norm(embedded)
         for layer in self._layers:
             x_TD = layer(x_TD, plan, rotary)
-        return x_TD
+        return wide(x_TD)
 
 
 def build(
