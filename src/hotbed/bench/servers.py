@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -66,7 +67,8 @@ MakeServer = Callable[[ServerSpec], Server]
 
 def hotbed(spec: ServerSpec) -> Server:
     """One replica and its gateway's processes; four clients with token ids ask the replica."""
-    grpc, port = f"{_HOST}:{free_port()}", free_port()
+    # A Unix socket, as hotbed serve has it between its processes.
+    grpc, port = f"unix:{tempfile.mkdtemp(prefix='hotbed-bench-')}/tulip.sock", free_port()
     command = (spec.python, "-m", "hotbed.cli")
     model = ("--model", spec.folder, "--offline")
     options = dict(spec.options)
@@ -79,7 +81,7 @@ def hotbed(spec: ServerSpec) -> Server:
         *command,
         "tulip",
         *model,
-        *("--listen", grpc, "--device", spec.device, *kernels, *threads),
+        *("--listen", grpc, "--local-stream", "--device", spec.device, *kernels, *threads),
         *("--max-item-tokens", str(room), "--max-queue-tokens", str(2 * room)),
     )
     gateway = (
@@ -97,7 +99,7 @@ def hotbed(spec: ServerSpec) -> Server:
             "http": ("http-texts", f"http://{_HOST}:{port}"),
         },
         settings=(
-            f"hotbed tulip and {spec.num_workers} x hotbed ivy;"
+            f"hotbed tulip and {spec.num_workers} x hotbed ivy with a local stream;"
             " clients with token ids over gRPC, texts over HTTP"
         ),
         # As hotbed serve sets it for its gateways.
