@@ -83,6 +83,8 @@ class Operands:
         self.epilogue: Epilogue = epilogue
         self.x, self.weight = random(m, k), random(n, k) / k**0.5
         self.fp8_x, self.fp8_weight = fp8.quantize_rows(self.x), fp8.quantize_rows(self.weight)
+        if epilogue == "swiglu":
+            self.fp8_weight = fp8.gate_and_up(self.fp8_weight)
         has_bias = epilogue in ("bias", "gelu_bias", "gelu_tanh_bias")
         self.bias = random(n) if has_bias else None
         self.added = random(m, n) if epilogue == "add" else None
@@ -255,7 +257,9 @@ def measure_models(
                     n=n,
                     tokens=length,
                     cosine_min=round(runners[label][1], 6),
-                    tflops=round(shape.matmul_flops([length] * n) / result["device_ms"] / 1e9, 1),
+                    tflops=round(
+                        shape.cost().matmul_flops([length] * n) / result["device_ms"] / 1e9, 1
+                    ),
                     **result,
                     settings=f"{label}, attention {backend}, step {step} tokens, best of {reps}",
                 )

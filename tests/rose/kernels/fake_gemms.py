@@ -52,7 +52,10 @@ class FakeRuntime(ModuleType):
                 columns, rows = operands.pop(0), operands.pop(0)
                 assert columns.shape == (1, len(weight))
                 assert rows.shape == (1, len(x))
-                a, b = Fp8Rows(x, rows[0]), Fp8Rows(weight, columns[0])
+                scales = columns[0]
+                if kernel.epilogue == "swiglu":  # in the order of the tiles' columns
+                    scales = scales.view(-1, 2).T.reshape(-1)
+                a, b = Fp8Rows(x, rows[0]), Fp8Rows(weight, scales)
             bias = None
             if kernel.epilogue.endswith("bias"):
                 bias = operands.pop(0)

@@ -16,7 +16,7 @@ import torch
 
 from hotbed.core.errors import HotbedError
 from hotbed.rose.kernels import files, gemm
-from hotbed.rose.kernels.fp8 import quantize_rows
+from hotbed.rose.kernels.fp8 import gate_and_up, quantize_rows
 from hotbed.rose.kernels.gemm import FusedGemms
 from hotbed.rose.kernels.gemm_files import (
     Epilogue,
@@ -118,7 +118,9 @@ def test_every_epilogue_takes_its_arguments(
     bias = bias if epilogue.endswith("bias") else None
     added = torch.randn(5, 96).bfloat16() if epilogue == "add" else None
     a: gemm.Matrix = quantize_rows(x) if operands == "fp8" else x
-    b: gemm.Matrix = quantize_rows(weight) if operands == "fp8" else weight
+    b: gemm.Matrix = weight
+    if operands == "fp8":
+        b = gate_and_up(quantize_rows(weight)) if epilogue == "swiglu" else quantize_rows(weight)
     expected = gemm.reference(epilogue, a, b, bias, added)
     got = kernel(a, b, bias, added)
     _assert_close(got, expected)
@@ -276,6 +278,8 @@ def test_every_tile_matches_the_reference_eager_and_replayed(
     b: gemm.Matrix = weight
     if operands != "bf16":
         a, b = quantize_rows(x), quantize_rows(weight)
+        if epilogue == "swiglu":
+            b = gate_and_up(b)
     expected = gemm.reference(epilogue, a, b, bias, before)
     for kernel in found:
         fused_gemm = gemm.load(Path(name), kernel, CUDA, 0)

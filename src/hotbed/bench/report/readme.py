@@ -125,7 +125,8 @@ def _side_by_side(results: Path) -> str:
             row = one(rows, system=PEER)
             version = "" if row is None else f" {row['version']}"
             lines[0][2] = f"vLLM{version}"
-            parts.append(f"Side by side in one run on one {device} ({rows[0]['date']}):\n\n")
+            heading = f"Side by side on one {device}, the systems of a row in turn in one run"
+            parts.append(f"{heading} ({rows[0]['date']}):\n\n")
             parts.append(markdown(lines) + "\n")
     return "".join(parts)
 

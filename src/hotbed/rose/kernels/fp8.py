@@ -9,7 +9,7 @@ arXiv 2209.05433). A row of a weight is an output channel, a row of activations 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -30,11 +30,13 @@ class Fp8Rows:
         values: e4m3 [R, K], contiguous.
         scales: fp32 [R].
         wide: BF16 [R, K], the same matrix before it was rounded, where somebody else reads it.
+        scales_in_turn: fp32 [R], of a stacked [gate | up] weight: a gate's scale, then its up's.
     """
 
     values: Tensor
     scales: Tensor
     wide: Tensor | None = None
+    scales_in_turn: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -42,6 +44,15 @@ class Fp8Rows:
     def float(self) -> Tensor:
         """fp32 [R, K]: what the values stand for."""
         return self.values.float() * self.scales[:, None]
+
+
+def gate_and_up(weight: Fp8Rows) -> Fp8Rows:
+    """A stacked [gate | up] weight with its scales in turn, too, as the kernel with SwiGLU in its
+    epilogue reads them: that one's tiles hold a row of each in turn, by its tensor map of the
+    values, and the scales come in the tiles' order.
+    """
+    in_turn = weight.scales.view(2, -1).T.reshape(-1)
+    return replace(weight, scales_in_turn=in_turn)
 
 
 def quantize_rows(x: Tensor) -> Fp8Rows:

@@ -39,7 +39,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hotbed.rose.kernels import files
-from hotbed.rose.kernels.fp8 import DTYPE, MULTIPLE, Fp8Rows, quantize_rows
+from hotbed.rose.kernels.fp8 import DTYPE, MULTIPLE, Fp8Rows, gate_and_up, quantize_rows
 from hotbed.rose.kernels.gemm_files import CLUSTER, Epilogue, GemmKernel, Operands
 
 _log = logging.getLogger("hotbed.rose")
@@ -115,7 +115,7 @@ class FusedGemm:
 
         Args:
             x: BF16 or FP8 [T, K], contiguous.
-            weight: the same [N, K], contiguous.
+            weight: the same [N, K], contiguous; in FP8 for swiglu as `fp8.gate_and_up` makes it.
             bias: BF16 [N], for the epilogues that have one.
             added: BF16 [T, N], written over and returned, for `add`.
         """
@@ -123,7 +123,9 @@ class FusedGemm:
         _check(self.kernel, x, weight, bias, added)
         scales: tuple[Tensor, ...] = ()
         if isinstance(x, Fp8Rows) and isinstance(weight, Fp8Rows):
-            scales = (weight.scales[None], x.scales[None])
+            of_columns = weight.scales_in_turn if epilogue == "swiglu" else weight.scales
+            assert of_columns is not None, "checked above"
+            scales = (of_columns[None], x.scales[None])
             x, weight = x.values, weight.values
         assert isinstance(x, Tensor), "checked above"
         assert isinstance(weight, Tensor), "checked above"
@@ -196,7 +198,7 @@ def load(folder: Path, kernel: GemmKernel, device: torch.device, min_rows: int) 
     x: Matrix = zeros(1, 64)
     weight: Matrix = zeros(256, 64)
     if kernel.operands != "bf16":
-        x, weight = quantize_rows(zeros(1, 64)), quantize_rows(zeros(256, 64))
+        x, weight = quantize_rows(zeros(1, 64)), gate_and_up(quantize_rows(zeros(256, 64)))
     gemm(
         x,
         weight,
@@ -256,6 +258,10 @@ def _check(
     if isinstance(x, Fp8Rows) and isinstance(weight, Fp8Rows):
         for name, rows in (("x.scales", x), ("weight.scales", weight)):
             _check_tensor(name, rows.scales, (len(rows),), torch.float32)
+        if epilogue == "swiglu":
+            if weight.scales_in_turn is None:
+                raise ValueError("swiglu needs the weight's scales in turn")
+            _check_tensor("scales_in_turn", weight.scales_in_turn, (len(weight),), torch.float32)
         x, weight = x.values, weight.values
     assert isinstance(x, Tensor), "checked above"
     assert isinstance(weight, Tensor), "checked above"

@@ -8,6 +8,7 @@ from typing import Generic, Literal
 import torch.nn.functional as F
 from torch import Tensor
 
+from hotbed.rose.kernels.fp8 import gate_and_up
 from hotbed.rose.layers.fp8_linear import Activations, Fp8Product
 from hotbed.rose.layers.fused import gemm_for
 from hotbed.rose.layers.linear import Linear
@@ -39,6 +40,9 @@ class GatedMlp(Generic[Stream]):
         self._fused = None
         if activation == "silu" and not gate_up.has_bias:
             self._fused = gemm_for(gate_up.weight, "swiglu")
+        self._fused_fp8_weight = None
+        if self._fused is not None and gate_up.fp8 is not None:
+            self._fused_fp8_weight = gate_and_up(gate_up.fp8.weight)
 
     def __call__(self, x_TD: Activations, residual: Stream) -> Stream:
         """x [T, D] and `residual` [T, D], which may be written to, to [T, D]."""
@@ -54,8 +58,8 @@ class GatedMlp(Generic[Stream]):
         return self._down(_GATES[self._activation](gate).mul_(up), residual)
 
     def _gated_in_fp8(self, fp8: Fp8Product, x_TD: Activations) -> Activations:
-        if self._fused is not None:
-            return self._fused(fp8.rows(x_TD), fp8.weight)
+        if self._fused is not None and self._fused_fp8_weight is not None:
+            return self._fused(fp8.rows(x_TD), self._fused_fp8_weight)
         assert self._kernels is not None, "FP8 is for GPUs alone"
         gated: Activations = self._kernels.fp8_rows(self._gate_up(x_TD), self._activation)
         return gated
