@@ -12,6 +12,7 @@ measured matmul rate.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import subprocess
 import sys
@@ -144,7 +145,7 @@ def build(
             model = family.build(shape.config, weights, [backend])
     runner = CudaRunner(
         model,
-        shape.recipe,
+        dataclasses.replace(shape.recipe, fixed=compute.invariant),
         device=DEVICE,
         settings=CudaSettings(),
         by_length=backend.grid_follows_max_seqlen,

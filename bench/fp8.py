@@ -41,6 +41,8 @@ ROWS = (128, 512, 2048, 4096, 8192, 16_384, 51_200)
 SIZES = ((1, 32), (1, 128), (1, 512), (25, 512), (100, 512), (100, 4096))
 MODELS = ("pplx-embed-0.6b", "bge-m3")
 FP8 = Compute(torch.bfloat16, fp8=True)
+# The tensor cores' own sums have about 14 bits: over 128 products, or over all of them when fast.
+MAX_ERROR = {"fp8": 4.0, "fp8fast": 16.0}
 # Of random weights and ids in FP8 to fp32; a wrong scale or row gives below 0.9.
 MIN_FP8_COSINE = 0.95
 
@@ -112,7 +114,7 @@ class Operands:
 
 
 def product_error(run: Callable[[Operands], Tensor], what: tuple[Epilogue, int, int]) -> float:
-    """Largest error as a share of one rounding to BF16 and 4e-3 (fast sums: about 14 bits)."""
+    """Largest error as a share of one rounding to BF16 and 4e-3."""
     worst = 0.0
     for m in CHECKED_ROWS:
         inputs = Operands(what[0], m, *what[1:])
@@ -137,7 +139,8 @@ def measure_products(kernel_dir: Path, row_counts: list[int], reps: int) -> Iter
             error = product_error(
                 lambda o, f=fused: f(o.fp8_x, o.fp8_weight, o.bias, o.added), what
             )
-            if error > 1:
+            print(f"  {label}: error {error:.2f} of one rounding and 4e-3", flush=True)
+            if error > MAX_ERROR[kernel.operands]:
                 print(f"  {label} WRONG: error {error:.2f} of what rounding explains", flush=True)
                 yield {"model": name, "settings": label, "worst_error": error}
                 continue

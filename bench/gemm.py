@@ -43,7 +43,7 @@ def layers() -> dict[tuple[Epilogue, int, int], str]:
     for shape in SHAPES.values():
         c, name = shape.config, shape.name
         d, f = c.hidden_size, c.intermediate_size
-        if shape.family == "qwen3":
+        if shape.family == "decoder":
             found.setdefault(("swiglu", 2 * f, d), f"{name} gate/up")
         else:
             found.setdefault(("gelu_bias", f, d), f"{name} up")

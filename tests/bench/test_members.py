@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from hotbed.bench.cells import Cell
+from hotbed.bench.clients import Clients
 from hotbed.bench.inputs import Text
 from hotbed.bench.measure import Pace, measure_cell
-from hotbed.bench.members import Clients, ServiceMember
-from hotbed.bench.process import Worker
+from hotbed.bench.members import ServiceMember
+from hotbed.bench.process import NoAnswerError, Worker
 from hotbed.bench.servers import running
 
 CELL = Cell("concurrency", "http", 1, 4, 2)
@@ -96,3 +97,28 @@ def test_each_server_is_asked_in_its_own_turns(
         timed = sum(len(sample.seconds) for sample in outcomes[name].samples)
         assert timed > 0
         assert server.count == timed + warm_up
+
+
+def test_a_client_that_ended_is_made_anew_with_every_servers_requests(
+    servers: tuple[Counting, Counting], tmp_path: Path
+) -> None:
+    made: list[Worker] = []
+
+    def client(index: int) -> Worker:
+        log = tmp_path / f"client-{index}.log"
+        made.append(Worker(sys.executable, "hotbed.bench.client", [], os.environ, log))
+        return made[-1]
+
+    clients = Clients(1, client)
+    try:
+        clients.wait_until_ready(time.monotonic() + 60)
+        for server in servers:
+            clients.give("http-texts", server.url, [[Text("a text", (1, 2))]])
+        made[0].process.kill()
+        with pytest.raises(NoAnswerError):
+            clients.run(servers[0].url, 1, 0.0, 1, 1, timeout_s=5)
+        samples = [clients.run(server.url, 1, 0.0, 1, 1, timeout_s=5) for server in servers]
+    finally:
+        clients.close()
+    assert [len(sample.seconds) for sample in samples] == [1, 1]
+    assert [server.count for server in servers] == [1, 1]

@@ -64,7 +64,7 @@ def test_every_label_of_the_dashboard_exists():
     text = " ".join(expressions())
     labels = {w.strip() for group in re.findall(r"by \(([^)]*)\)", text) for w in group.split(",")}
     assert labels <= {"le", "status", "route", "model", "stage", "replica", "outcome", "what",
-                      "instance"}  # fmt: skip
+                      "kind", "instance"}  # fmt: skip
 
 
 def test_panels_do_not_overlap_and_say_what_they_show():

@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 import openai
 import pytest
+from safetensors import safe_open
 from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer
 from transformers.utils import logging
 
 from bench.real_weights import CONVERTERS
@@ -102,6 +104,13 @@ def _assert_same(got: np.ndarray, expected: np.ndarray) -> None:
     assert error.max() <= MAX_RELATIVE_ERROR
 
 
+def test_multilingual_e5s_words_and_ends_are_xlm_rs(e5_folder: Path) -> None:
+    """The published ids of facebook's model; a version of a library once dropped the end token."""
+    tokenizer = Tokenizer.from_file(str(e5_folder / "tokenizer.json"))
+    assert tokenizer.encode("Hello World!").ids == [0, 35378, 6661, 38, 2]
+    assert tokenizer.encode("a", "b").ids == [0, 10, 2, 2, 876, 2]
+
+
 @pytest.mark.parametrize("prompt", [None, "query", "passage"])
 def test_multilingual_e5s_rows_are_sentence_transformers(
     e5: Embedder, e5_reference: Reference, prompt: str | None
@@ -146,9 +155,6 @@ def test_smollm2s_last_token_says_what_comes_next(smollm2: Embedder, smollm2_fol
     """The row that last-token pooling takes is the one that the language model goes on from: the
     weights were converted, and the last token is the last.
     """
-    from safetensors import safe_open
-    from tokenizers import Tokenizer
-
     with safe_open(smollm2_folder / "model.safetensors", "np") as file:
         output = file.get_tensor("model.embed_tokens.weight")
     tokenizer = Tokenizer.from_file(str(smollm2_folder / "tokenizer.json"))

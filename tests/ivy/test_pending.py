@@ -72,3 +72,15 @@ async def test_a_request_for_every_type_does_not_fill_the_queue_itself(model, in
     ):
         body = {"texts": ["the cat"] * 8, "embedding_types": ["float", "int8", "binary", "ubinary"]}
         assert (await client.post("/v2/embed", json=body)).status_code == 200
+
+
+def test_the_last_eighth_of_the_tokens_is_for_who_holds_few() -> None:
+    pending = PendingTokens(800)
+    with pending.hold(650, b"flood"), contextlib.ExitStack() as others:
+        with pytest.raises(HotbedError), pending.hold(60, b"flood"):
+            pass
+        others.enter_context(pending.hold(60, b"other"))
+        with pytest.raises(HotbedError), pending.hold(60, b"other"):
+            pass  # above the limit less its eighth, and it holds some of that eighth
+        others.enter_context(pending.hold(40, b"other"))
+    assert pending.held == 0

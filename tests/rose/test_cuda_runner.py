@@ -252,8 +252,9 @@ def test_start_mode_captures_the_usual_sizes_before_the_first_request(
     runner = fake.runner(model, MEAN, capture=CaptureMode.START)
     runner.warm_up()
     before = runner.counters.replayed, runner.counters.captured
-    _run(runner, _batch([128]), OutputSpec())
-    assert (runner.counters.replayed, runner.counters.captured) == (before[0] + 1, before[1])
+    for batch in (_batch([128]), _batch([512] * 3), _batch([512] * 13)):
+        _run(runner, batch, OutputSpec())
+    assert (runner.counters.replayed, runner.counters.captured) == (before[0] + 3, before[1])
     assert not runner.idle()
     runner.close()
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.errors import HotbedError
-from hotbed.core.output import OutputDtype, OutputSegment, OutputSpec
+from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.attention.backend import AttentionSpec
 from hotbed.rose.attention.fa4 import Fa4Backend
@@ -41,7 +41,7 @@ from tests.rose.kernels.fake_gemms import FakeRuntime, fill
 from tests.rose.layers.test_fused import BERT, QWEN3
 from tests.support.families import make_family
 
-SPECS = (OutputSpec(), OutputSpec(dimensions=24), OutputSpec(dtype=OutputDtype.INT8))
+SPECS = (OutputSpec(), OutputSpec(dimensions=24))
 
 
 class PerSequence:
@@ -127,11 +127,11 @@ def test_on_a_card(
         family, config, recipe, fill(tmp_path), card, lambda g: Mode(g, invariant=True)
     )
     random = np.random.default_rng(0)
-    lengths = (1, 2, 5, 9, 31, 33, 60)
+    lengths = (1, 5, 33)  # the interpreter is slow
     pool = [random.integers(0, 50, n).astype(np.int32) for n in lengths]
     alone = [_rows(runner, [sequence])[0] for sequence in pool]
     eager = runner.counters.eager
-    for count in (2, 2, 3, 3, 7):
+    for count in (2, 2, 2):
         chosen = random.choice(len(pool), count)
         got = _rows(runner, [pool[i] for i in chosen])
         for index, forms in zip(chosen, got, strict=True):
@@ -159,7 +159,7 @@ def test_on_a_cpu(family: str, tmp_path: Path) -> None:
     engine = RoseEngine.load(checkpoint, device="cpu", invariant=True, num_threads=1)
     random = np.random.default_rng(1)
     vocabulary, longest = engine.info.vocab_size, engine.info.max_tokens
-    lengths = [n for n in (1, 2, 7, 16, 31, 33, 64, 100, 200) if n <= longest]
+    lengths = [n for n in (1, 7, 31, 33, 64, 100) if n <= longest]
     pool = [random.integers(0, vocabulary, n).astype(np.int32) for n in lengths]
 
     def rows(sequences: list[Any]) -> list[list[bytes]]:
@@ -171,7 +171,7 @@ def test_on_a_cpu(family: str, tmp_path: Path) -> None:
         return [[row.tobytes() for row in rows] for rows in zip(*forms, strict=True)]
 
     alone = [rows([sequence])[0] for sequence in pool]
-    for _ in range(6):
+    for _ in range(4):
         chosen = random.choice(len(pool), random.integers(1, 12))
         got = rows([pool[i] for i in chosen])
         assert got == [alone[i] for i in chosen], lengths_of(chosen, pool)

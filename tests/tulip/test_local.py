@@ -14,7 +14,8 @@ from hotbed.ivy.local_call import LocalCall
 from hotbed.tulip.settings import TulipSettings
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.errors import error_from_proto
-from hotbed.wire.framed import SUFFIX, FramedStream
+from hotbed.wire.framed import FramedStream
+from hotbed.wire.limits import FRAMED_SUFFIX
 from tests.tulip.conftest import WAIT_S, ClientStream, Running, StartTulip
 from tests.tulip.scraping import free_port, items, scrape
 
@@ -53,7 +54,7 @@ async def test_info_says_so_and_only_where_it_is_so(
     assert (await local.stub.Info(pb.InfoRequest(), timeout=WAIT_S)).local_stream
     other = await start_tulip()
     assert not (await other.stub.Info(pb.InfoRequest(), timeout=WAIT_S)).local_stream
-    assert not Path(other.address.removeprefix("unix:") + SUFFIX).exists()
+    assert not Path(other.address.removeprefix("unix:") + FRAMED_SUFFIX).exists()
 
 
 async def test_work_of_a_gateway_that_is_gone_leaves_the_queue(start_tulip: StartTulip) -> None:
@@ -88,7 +89,7 @@ async def test_what_is_no_message_ends_that_connection_alone(
     local: Running, message: bytes
 ) -> None:
     good = await opened(local)
-    bad = await FramedStream.connect(local.address.removeprefix("unix:") + SUFFIX)
+    bad = await FramedStream.connect(local.address.removeprefix("unix:") + FRAMED_SUFFIX)
     await bad.write(message)
     assert await bad.read() is None
     bad.close()
@@ -125,7 +126,7 @@ async def test_a_drain_finishes_what_is_in_flight_and_ends_the_stream(local: Run
     assert await ended(stream.call)
     async with asyncio.timeout(WAIT_S):
         assert await local.exit_code == 0
-    assert not Path(local.address.removeprefix("unix:") + SUFFIX).exists()
+    assert not Path(local.address.removeprefix("unix:") + FRAMED_SUFFIX).exists()
 
 
 async def stream_code(stream: ClientStream) -> ErrorCode:
@@ -161,5 +162,7 @@ async def test_a_gateway_that_does_not_read_is_not_read_from_either(
 def test_it_needs_a_unix_socket() -> None:
     with pytest.raises(ValueError, match="local_stream needs listen"):
         TulipSettings(listen="127.0.0.1:0", local_stream=True)
+    with pytest.raises(ValueError, match="way round"):
+        TulipSettings(listen="unix:/x", local_stream=True, tls_cert=Path("a"), tls_key=Path("b"))
     with pytest.raises(ValueError, match="107"):
         TulipSettings(listen="unix:/" + "x" * 104, local_stream=True)

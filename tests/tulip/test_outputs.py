@@ -12,6 +12,7 @@ from hotbed.core.output import OutputDtype, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.core.step import StepResult
 from hotbed.tulip.door import admit
+from hotbed.tulip.metrics import Metrics
 from hotbed.tulip.scheduler import Scheduler
 from hotbed.tulip.testing import FAKE_INFO, expected_sets
 from hotbed.tulip.work import Answer, Item, Part, Step
@@ -58,6 +59,20 @@ async def test_items_of_all_kinds_share_steps_and_each_gets_its_own(tulip: Runni
         ids, spec = stream.sent[tag]
         assert_sets(result.rows, [list(one) for one in ids], spec)
     assert len(tulip.engine.steps) - tulip.steps_before < 31
+
+
+def test_outputs_are_counted_by_kind() -> None:
+    metrics = Metrics()
+    item = Item(RaggedBatch.from_sequences(IDS), SPECS[-1], on_answer=print)
+    sets = [expected_sets(IDS, spec, info=FAKE_INFO) for spec in SPECS[-1].each()]
+    metrics.answered(Answer(item, sets))
+    dense = Item(RaggedBatch.from_sequences(IDS), OutputSpec(), on_answer=print)
+    metrics.answered(Answer(dense, np.zeros((4, 32), np.float32)))
+    counted = {
+        kind: metrics.registry.get_sample_value("hotbed_tulip_outputs_total", {"kind": kind})
+        for kind in ("dense", "sparse", "multi_vector", "tokens")
+    }
+    assert counted == {"dense": 1, "sparse": 1, "multi_vector": 1, "tokens": 0}
 
 
 @pytest.mark.parametrize("spec", SPECS[1:])

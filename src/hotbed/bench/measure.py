@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hotbed.bench.cells import Cell
+from hotbed.bench.clients import Sample
 from hotbed.bench.cost import Ceilings, Cost
 from hotbed.bench.inputs import Text
-from hotbed.bench.members import Member, Sample
+from hotbed.bench.members import Member
 from hotbed.bench.process import NoAnswerError, SystemFailedError
 from hotbed.bench.rows import percentiles
 

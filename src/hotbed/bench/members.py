@@ -4,39 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hotbed.bench.adapters.protocol import Spec
 from hotbed.bench.cells import Cell
-from hotbed.bench.inputs import Text
+from hotbed.bench.clients import Clients, Requests, Sample, as_json
 from hotbed.bench.process import NoAnswerError, Process, SystemFailedError, Worker, remaining
-from hotbed.bench.servers import ClientKind, Server
+from hotbed.bench.servers import Server
 from hotbed.bench.service import wait_until_ready
 
-_START_DELAY_S = 0.1
 # Of small requests, as engines may run the first ones of a size eagerly; a large one fills many
 # steps of one size by itself.
 _WARM_UP_REQUESTS = 3
 _LARGE_TOKENS = 65_536
-_CLIENT_GRACE_S = 30.0
 _END_TIMEOUT_S = 20.0
-
-Requests = Sequence[Sequence[Text]]
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One turn: seconds of each request, and from the first one's begin to the last one's end."""
-
-    seconds: list[float]
-    wall_s: float
 
 
 class Member(Protocol):
@@ -73,10 +59,6 @@ class Member(Protocol):
     def close(self) -> None:
         """End its processes."""
         ...
-
-
-def _wire(requests: Requests) -> list[list[list[Any]]]:
-    return [[[text.text, list(text.ids)] for text in request] for request in requests]
 
 
 class OfflineMember:
@@ -126,7 +108,7 @@ class OfflineMember:
         self._worker.close()
 
     def _give(self, requests: Requests) -> None:
-        message = {"do": "inputs", "requests": _wire(requests)}
+        message = {"do": "inputs", "requests": as_json(requests)}
         self._worker.ask(message, self._call_timeout_s)
 
 
@@ -210,90 +192,6 @@ class ServiceMember:
 
     def _has_ended(self) -> bool:
         return any(process.exit_code is not None for process in self._processes)
-
-
-class Clients:
-    """The client processes, the same ones for all systems."""
-
-    def __init__(self, count: int, make: Callable[[int], Worker]) -> None:
-        self._make = make
-        self._workers = [make(i) for i in range(count)]
-
-    def wait_until_ready(self, deadline: float) -> None:
-        """Return when all can be used."""
-        for worker in self._workers:
-            worker.wait_until_ready(remaining(deadline))
-
-    def rows(
-        self, kind: ClientKind, address: str, requests: Requests, timeout_s: float
-    ) -> NDArray[np.float32]:
-        """Rows of all requests, asked by the first client."""
-        self._give(self._workers[0], kind, address, requests)
-        return self._workers[0].rows(timeout_s, address=address)
-
-    def give(self, kind: ClientKind, address: str, requests: Requests) -> None:
-        """Hand every client all requests."""
-        for worker in self._workers:
-            self._give(worker, kind, address, requests)
-
-    def run(
-        self,
-        address: str,
-        concurrency: int,
-        seconds: float,
-        least: int,
-        most: int,
-        *,
-        timeout_s: float,
-    ) -> Sample:
-        """Send the requests handed over for this address, `concurrency` under way at a time over
-        all clients.
-
-        Raises:
-            SystemFailedError: one was not answered, or not in time.
-        """
-        shares = [concurrency // len(self._workers)] * len(self._workers)
-        for i in range(concurrency % len(self._workers)):
-            shares[i] += 1
-        busy = [(w, share) for w, share in zip(self._workers, shares, strict=True) if share]
-        start_at = time.monotonic() + _START_DELAY_S
-        for first, (worker, share) in enumerate(busy):
-            load = {
-                "concurrency": share,
-                "seconds": seconds,
-                "least": max(least, share),
-                "most": max(1, most // len(busy)),
-                "first": first,
-                "start_at": start_at,
-                "timeout_s": timeout_s,
-            }
-            worker.send({"do": "run", "address": address, "load": load})
-        limit = seconds + timeout_s + _CLIENT_GRACE_S
-        answers, failures = [], []
-        for index, (worker, _) in enumerate(busy):
-            try:
-                answers.append(worker.receive("run", limit))
-            except SystemFailedError as error:
-                failures.append(error)
-                if isinstance(error, NoAnswerError):
-                    worker.process.kill()
-                    self._workers[index] = self._make(index)
-                    self._workers[index].wait_until_ready(_CLIENT_GRACE_S)
-        if failures:
-            raise failures[0]
-        begin = min(answer["begin"] for answer in answers)
-        end = max(answer["end"] for answer in answers)
-        return Sample([s for answer in answers for s in answer["seconds"]], end - begin)
-
-    def close(self) -> None:
-        """End them."""
-        for worker in self._workers:
-            worker.close()
-
-    @staticmethod
-    def _give(worker: Worker, kind: ClientKind, address: str, requests: Requests) -> None:
-        message = {"do": "inputs", "kind": kind, "address": address, "requests": _wire(requests)}
-        worker.ask(message, _CLIENT_GRACE_S)
 
 
 def _warm_up_requests(cell: Cell) -> int:

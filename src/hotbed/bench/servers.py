@@ -73,6 +73,8 @@ def hotbed(spec: ServerSpec) -> Server:
     model = ("--model", spec.folder, "--offline")
     options = dict(spec.options)
     kernels = ("--kernel-dir", options["kernel_dir"]) if "kernel_dir" in options else ()
+    # vLLM's server captures its graphs before the first request, too.
+    capture = ("--capture", "start") if spec.device == "cuda" else ()
     threads = () if spec.num_threads is None else ("--num-threads", str(spec.num_threads))
     # Room for all clients' batches, also for one client, which gets a share of the queue: nothing
     # is refused, as on the other side.
@@ -81,7 +83,8 @@ def hotbed(spec: ServerSpec) -> Server:
         *command,
         "tulip",
         *model,
-        *("--listen", grpc, "--local-stream", "--device", spec.device, *kernels, *threads),
+        *("--listen", grpc, "--local-stream", "--device", spec.device),
+        *(*capture, *kernels, *threads),
         *("--max-item-tokens", str(room), "--max-queue-tokens", str(2 * room)),
     )
     gateway = (
@@ -99,7 +102,8 @@ def hotbed(spec: ServerSpec) -> Server:
             "http": ("http-texts", f"http://{_HOST}:{port}"),
         },
         settings=(
-            f"hotbed tulip and {spec.num_workers} x hotbed ivy with a local stream;"
+            f"{' '.join(('hotbed tulip --local-stream', *capture))},"
+            f" {spec.num_workers} x hotbed ivy;"
             " clients with token ids over gRPC, texts over HTTP"
         ),
         # As hotbed serve sets it for its gateways.

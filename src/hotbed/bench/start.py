@@ -11,7 +11,8 @@ from pathlib import Path
 
 from hotbed.bench.adapters.protocol import Spec
 from hotbed.bench.cells import Cell
-from hotbed.bench.members import Clients, Member, OfflineMember, ServiceMember
+from hotbed.bench.clients import Clients
+from hotbed.bench.members import Member, OfflineMember, ServiceMember
 from hotbed.bench.options import BenchOptions, by_system, settings_by_system
 from hotbed.bench.process import SystemFailedError, Worker
 from hotbed.bench.servers import ServerSpec, running

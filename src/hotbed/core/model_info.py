@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hotbed.core.errors import invalid
-from hotbed.core.output import SPARSE_ENTRY, OutputKind, OutputSpec
+
+if TYPE_CHECKING:  # settings and the command line stand on this file and need no numpy
+    from hotbed.core.output import OutputKind, OutputSpec
 
 Task = Literal["embed", "score"]
 """``embed``: a row is a text's vector. ``score``: a row is a value for each label of the model;
@@ -82,9 +84,10 @@ class ModelInfo:
         A sequence cannot name a token id twice, so a sparse one has at most an entry for each id.
         """
         if spec.kind == "sparse":
-            return num_sequences * self.widths["sparse"] * SPARSE_ENTRY.itemsize
-        num_rows = num_sequences if spec.kind == "dense" else num_tokens
-        return num_rows * self.row_width(spec) * spec.dtype.numpy.itemsize
+            num_rows = num_sequences * self.widths["sparse"]
+        else:
+            num_rows = num_sequences if spec.kind == "dense" else num_tokens
+        return num_rows * self.row_width(spec) * spec.row_dtype.itemsize
 
     def check_output(self, kind: OutputKind) -> None:
         """Whether the model gives such an output.

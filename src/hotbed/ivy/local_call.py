@@ -6,7 +6,8 @@ from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.wire import tulip_pb2 as pb
-from hotbed.wire.framed import SUFFIX, FramedStream
+from hotbed.wire.framed import FramedStream
+from hotbed.wire.limits import FRAMED_SUFFIX
 
 _UNIX = "unix:"
 
@@ -26,7 +27,7 @@ class LocalCall:
     async def open(cls, address: str) -> LocalCall:
         """Raises HotbedError UNAVAILABLE if the replica does not listen."""
         try:
-            return cls(await FramedStream.connect(address.removeprefix(_UNIX) + SUFFIX))
+            return cls(await FramedStream.connect(address.removeprefix(_UNIX) + FRAMED_SUFFIX))
         except OSError as error:
             raise _gone(error) from error
 

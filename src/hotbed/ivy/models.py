@@ -23,7 +23,7 @@ class Model(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     max_model_len: int
     """Longest input in tokens, special tokens included."""
     dimensions: int | None
-    """null until the first replica was reached."""
+    """Of dense rows or scores; null without them, and until the first replica was reached."""
     normalize: bool | None
     fingerprint: str | None
     """Of the replicas' model."""
@@ -67,7 +67,7 @@ class ModelRoutes:
             id=name,
             created=self._created,
             max_model_len=service.model.expected.max_tokens,
-            dimensions=None if info is None else info.dimensions,
+            dimensions=None if info is None or info.first_output != "dense" else info.dimensions,
             normalize=None if info is None else info.normalize,
             fingerprint=None if info is None else info.fingerprint,
             outputs=None if info is None else _outputs(info),

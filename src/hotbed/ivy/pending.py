@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from hotbed.core.errors import ErrorCode, HotbedError
+from hotbed.ivy.shares import Shares
 from hotbed.wire.errors import RETRY_AFTER_S
 
 
@@ -20,16 +21,23 @@ class PendingTokens:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self.held = 0
+        self._shares = Shares(limit)
+
+    @property
+    def held(self) -> int:
+        """Tokens counted now."""
+        return self._shares.num_taken
 
     @contextlib.contextmanager
-    def hold(self, num_tokens: int) -> Iterator[None]:
+    def hold(self, num_tokens: int, tenant: bytes = b"") -> Iterator[None]:
         """Count the tokens while the context is open; a lone request always fits.
+
+        The last eighth of the limit is kept for tenants that hold no more than that.
 
         Raises:
             HotbedError: OVERLOADED with both numbers.
         """
-        if self.held and self.held + num_tokens > self._limit:
+        if not self._shares.take(tenant, num_tokens):
             raise HotbedError(
                 ErrorCode.OVERLOADED,
                 f"{self.held} tokens of other requests are pending in this gateway and this one "
@@ -37,8 +45,7 @@ class PendingTokens:
                 "later.",
                 retry_after_s=RETRY_AFTER_S,
             )
-        self.held += num_tokens
         try:
             yield
         finally:
-            self.held -= num_tokens
+            self._shares.give_back(tenant, num_tokens)

@@ -21,22 +21,25 @@ class Shares:
         self._of_tenant: Counter[bytes] = Counter()
         self.num_taken = 0
 
-    def take(self, tenant: bytes) -> bool:
-        """Take a place if there is one for this tenant (empty: nobody in particular)."""
+    def take(self, tenant: bytes, amount: int = 1) -> bool:
+        """Take places if there are so many for this tenant (empty: nobody in particular).
+
+        While none is taken any amount may be.
+        """
         limit = self._num_places
-        if tenant and self._of_tenant[tenant] >= self._reserve:
+        if tenant and self._of_tenant[tenant] + amount > self._reserve:
             limit -= self._reserve
-        if self.num_taken >= limit:
+        if self.num_taken and self.num_taken + amount > limit:
             return False
-        self.num_taken += 1
+        self.num_taken += amount
         if tenant:
-            self._of_tenant[tenant] += 1
+            self._of_tenant[tenant] += amount
         return True
 
-    def give_back(self, tenant: bytes) -> None:
-        """Give a place back, once for each that was taken."""
-        self.num_taken -= 1
+    def give_back(self, tenant: bytes, amount: int = 1) -> None:
+        """Give places back, once for each that was taken."""
+        self.num_taken -= amount
         if tenant:
-            self._of_tenant[tenant] -= 1
+            self._of_tenant[tenant] -= amount
             if not self._of_tenant[tenant]:
                 del self._of_tenant[tenant]

@@ -82,7 +82,7 @@ async def spread(
     """
     calls = ChunkCalls(pool, spec, row_width=row_width, caller=caller)
     limit = max_chunks_per_replica * max(1, pool.num_up)
-    with pool.pending.hold(batch.num_tokens):
+    with pool.pending.hold(batch.num_tokens, caller.tenant):
         answers = await map_bounded(calls.embed, _cut(batch, pool), limit=limit)
     if len(answers) == 1:  # the commonest case
         answer = answers[0]

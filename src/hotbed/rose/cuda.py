@@ -308,11 +308,15 @@ def _uniform(length: int, num_sequences: int) -> RaggedBatch:
 
 
 def _usual(max_tokens: int) -> list[RaggedBatch]:
-    """The configurations that most services meet: one text, and full steps; smallest first."""
+    """The configurations that most services meet: one text, several of 512 tokens, and full steps;
+    smallest first.
+    """
     sizes = (*range(32, 129, 32), *range(192, 1025, 64))
     single = [_uniform(n, 1) for n in sizes if n <= max_tokens]
     length = min(512, max_tokens)
-    return single + [_uniform(length, n // length) for n in (2048, 4096, 8192)]
+    # Of the larger ones each number of texts is a configuration (`hotbed.rose.buckets`).
+    counts = {*range(2, 17), *(n // length for n in (2048, 4096, 8192))}
+    return single + [_uniform(length, n) for n in sorted(counts)]
 
 
 def _is_fatal(error: RuntimeError) -> bool:

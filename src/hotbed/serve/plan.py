@@ -81,6 +81,7 @@ def make_plan(
             offline=settings.offline,
             task=settings.task,
             listen=address,
+            local_stream=tulip.tls_cert is None,
             device=_device(settings.device, i // settings.replicas_per_device),
             dtype=settings.dtype,
             invariant=settings.invariant,

@@ -19,6 +19,7 @@ TULIP_FIELDS_OF_SERVE = frozenset(
         "offline",
         "task",
         "listen",
+        "local_stream",
         "device",
         "dtype",
         "invariant",

@@ -17,6 +17,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from hotbed.core.errors import ErrorCode, HotbedError
+from hotbed.core.output import OUTPUT_KINDS
 from hotbed.tulip.work import Answer, Step
 
 _OK = "ok"
@@ -110,6 +111,14 @@ class Metrics:
         )
         self._items = {o: items.labels(o) for o in (_OK, *(code.value for code in ErrorCode))}
 
+        outputs = Counter(
+            "hotbed_tulip_outputs",
+            "Answered outputs of items that asked for more than dense rows, by kind.",
+            labelnames=("kind",),
+            registry=self.registry,
+        )
+        self._outputs = {kind: outputs.labels(kind) for kind in OUTPUT_KINDS}
+
     def watch_queue(self, num_waiting_tokens: Callable[[], int]) -> None:
         """Read the queue's length from here whenever the page is asked for."""
         self._queue_tokens.set_function(num_waiting_tokens)
@@ -145,6 +154,9 @@ class Metrics:
         else:
             self._items[_OK].inc()
             self._queue_seconds.observe(answer.queue_s)
+            if isinstance(answer.result, list):
+                for spec in answer.item.spec.each():
+                    self._outputs[spec.kind].inc()
 
     def refused(self, error: HotbedError) -> None:
         """An item was not accepted."""

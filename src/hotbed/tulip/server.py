@@ -33,8 +33,7 @@ from hotbed.tulip.tls import server_credentials
 from hotbed.tulip.tracing import Tracing
 from hotbed.tulip.work import Answer
 from hotbed.wire import tulip_pb2_grpc as pb_grpc
-from hotbed.wire.framed import SUFFIX
-from hotbed.wire.limits import server_options
+from hotbed.wire.limits import FRAMED_SUFFIX, server_options
 
 _CLOSE_GRACE_S = 1.0
 """For answers that are on their way to clients when the server stops."""
@@ -184,7 +183,7 @@ class _Server:
         path = unix_path(self._settings.listen)
         if not self._settings.local_stream or path is None:
             return
-        local = LocalServer(Path(f"{path}{SUFFIX}"), self._service.serve_stream)
+        local = LocalServer(Path(f"{path}{FRAMED_SUFFIX}"), self._service.serve_stream)
         try:
             await local.start()
         except OSError as error:

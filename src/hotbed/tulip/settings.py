@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hotbed.core.defaults import DEFAULT_MODEL
-from hotbed.core.model_info import ModelInfo
 from hotbed.tulip.address import check_address
-from hotbed.wire.framed import SUFFIX
 from hotbed.wire.limits import (
+    FRAMED_SUFFIX,
     KEEPALIVE_TIME_S,
     KEEPALIVE_TIMEOUT_S,
     MAX_MESSAGE_BYTES,
     Limits,
 )
+
+if TYPE_CHECKING:  # numpy would come with it, and `hotbed --help` needs none
+    from hotbed.core.model_info import ModelInfo
 
 _BYTES_PER_TOKEN = 4  # int32
 _MAX_STEP_FLOATS = 1 << 26  # of a SPLADE's step: 256 MiB on the device and on the host
@@ -124,7 +126,9 @@ class TulipSettings:
         if self.local_stream:
             if not self.listen.startswith("unix:"):
                 raise ValueError(f"local_stream needs listen to be unix:/path, got {self.listen!r}")
-            check_address(self.listen + SUFFIX)
+            if self.tls_cert is not None:
+                raise ValueError("local_stream has no TLS: it would be a way round tls_cert")
+            check_address(self.listen + FRAMED_SUFFIX)
         for name in (f.name for f in fields(self) if f.name.startswith(("max_", "min_"))):
             if getattr(self, name) is not None:
                 self._check_at_least(name, 0 if name in _MAY_BE_ZERO else 1)

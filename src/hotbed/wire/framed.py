@@ -12,9 +12,6 @@ import contextlib
 
 from hotbed.wire.limits import MAX_MESSAGE_BYTES
 
-SUFFIX = ".stream"
-"""Behind the path of a replica's Unix socket: where it takes framed streams."""
-
 _LENGTH_BYTES = 4
 READ_AHEAD_BYTES = 1 << 20
 """Held for a reader that is not reading; past it the other end is not read from."""

@@ -20,6 +20,9 @@ SOFT_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_TENANT_BYTES = 64
 """Longest name of a tenant."""
 
+FRAMED_SUFFIX = ".stream"
+"""Behind the path of a replica's Unix socket: where it takes framed streams."""
+
 KEEPALIVE_TIME_S = 20.0
 KEEPALIVE_TIMEOUT_S = 10.0
 """A peer that is silent for the first is pinged, and gone if it does not answer in the second."""

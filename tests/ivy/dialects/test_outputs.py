@@ -211,6 +211,8 @@ async def test_a_model_says_which_outputs_it_has(client, tokenizer):
     assert of[MODEL] == {"dense": 32, "tokens": 32, "multi_vector": 16, "sparse": 30_000}
     assert of[COLBERT] == {"multi_vector": 16, "tokens": 32}
     assert of[DENSE] == {"dense": 32}
+    dimensions = {one["id"]: one["dimensions"] for one in listed}
+    assert (dimensions[MODEL], dimensions[COLBERT], dimensions[SPLADE]) == (32, None, None)
     info = (await client.get("/info")).json()
     assert info["model_type"]["embedding"]["outputs"] == list(of[MODEL])
 

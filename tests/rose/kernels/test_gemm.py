@@ -9,18 +9,26 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 
 from hotbed.core.errors import HotbedError
 from hotbed.rose.kernels import files, gemm
+from hotbed.rose.kernels.fp8 import quantize_rows
 from hotbed.rose.kernels.gemm import FusedGemms
-from hotbed.rose.kernels.gemm_files import Epilogue, GemmKernel, GemmTile, kernels_in
+from hotbed.rose.kernels.gemm_files import (
+    Epilogue,
+    GemmKernel,
+    GemmTile,
+    Operands,
+    kernels_in,
+)
 from hotbed.rose.layers import fused
 from hotbed.rose.layers.linear import Linear
 from hotbed.rose.layers.mlp import Gate, GatedMlp, Mlp
-from tests.rose.kernels.fake_gemms import FakeRuntime
+from tests.rose.kernels.fake_gemms import FakeRuntime, fill
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 OTHER = GemmTile(256, 128, False)
@@ -54,9 +62,14 @@ def _inputs(
     return x, weight, bias
 
 
-def _assert_close(got: torch.Tensor, expected: torch.Tensor) -> None:
+# FP8's tensor cores keep about 13 bits behind the point of a sum's largest term at each of K / 32
+# steps, of 4 of them before a sum in fp32.
+SUMS_OFF_BY: dict[Operands, float] = {"bf16": 2e-3, "fp8": 1.6e-2, "fp8fast": 6.4e-2}
+
+
+def _assert_close(got: torch.Tensor, expected: torch.Tensor, atol: float = 2e-3) -> None:
     # Rounded once to 8 bits; fp32 sums in another order stay far below.
-    torch.testing.assert_close(got.float(), expected.float(), atol=2e-3, rtol=2**-8)
+    torch.testing.assert_close(got.float(), expected.float(), atol=atol, rtol=2**-8)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +103,30 @@ def test_arguments_lie_in_the_kernels_order(
     got = kernel(x, weight, bias)
     _assert_close(got, gemm.reference(epilogue, x, weight, bias))
     assert got.is_contiguous()
+
+
+@pytest.mark.parametrize("operands", ["bf16", "fp8"])
+@pytest.mark.parametrize("epilogue", get_args(Epilogue))
+def test_every_epilogue_takes_its_arguments(
+    operands: Operands, epilogue: Epilogue, tmp_path: Path, runtime: FakeRuntime
+) -> None:
+    gemms = FusedGemms(fill(tmp_path, operands), CPU, min_rows=gemm.ALL_ROWS, operands=operands)
+    kernel = gemms.get(epilogue)
+    assert kernel is not None
+    assert kernel.takes(torch.zeros(1, 64))
+    x, weight, bias = _inputs(epilogue, 5)
+    bias = bias if epilogue.endswith("bias") else None
+    added = torch.randn(5, 96).bfloat16() if epilogue == "add" else None
+    a: gemm.Matrix = quantize_rows(x) if operands == "fp8" else x
+    b: gemm.Matrix = quantize_rows(weight) if operands == "fp8" else weight
+    expected = gemm.reference(epilogue, a, b, bias, added)
+    got = kernel(a, b, bias, added)
+    _assert_close(got, expected)
+    assert (got is added) == (epilogue == "add")
+    assert {kernel.operands for kernel, _ in runtime.calls} == {operands}
+    other: gemm.Matrix = x if operands == "fp8" else quantize_rows(x)
+    with pytest.raises(ValueError, match=f"takes operands of {operands}"):
+        kernel(other, b, bias, added)
 
 
 def test_a_kernel_is_loaded_once_and_the_others_not_at_all(
@@ -214,28 +251,43 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("epilogue", EPILOGUES)
+@pytest.mark.parametrize("operands", get_args(Operands))
+@pytest.mark.parametrize("epilogue", get_args(Epilogue))
 @pytest.mark.parametrize("num_rows", [1, 127, 129, 1000, 4097])
-@pytest.mark.parametrize(("n", "k"), [(1024, 1024), (6144, 1024), (976, 264)])
+@pytest.mark.parametrize(("n", "k"), [(1024, 1024), (6144, 1024), (976, 264), (976, 272)])
 def test_every_tile_matches_the_reference_eager_and_replayed(
-    epilogue: Epilogue, num_rows: int, n: int, k: int
+    operands: Operands, epilogue: Epilogue, num_rows: int, n: int, k: int
 ) -> None:
     if (name := os.environ.get("HOTBED_KERNEL_DIR")) is None:
         pytest.skip("HOTBED_KERNEL_DIR names no folder of kernels")
     if (reason := files.missing(Path(name), CUDA)) is not None:
         pytest.skip(reason)
-    found = [kernel for kernel in kernels_in(Path(name)) if kernel.epilogue == epilogue]
+    wanted = (epilogue, operands)
+    found = [kern for kern in kernels_in(Path(name)) if (kern.epilogue, kern.operands) == wanted]
     if not found:
-        pytest.skip(f"the folder has no kernel for {epilogue}")
+        pytest.skip(f"the folder has no kernel for {epilogue} in {operands}")
+    if operands != "bf16" and k % 16:
+        pytest.skip("FP8 comes in 16 bytes")
+    x, weight, bias = _inputs(epilogue, num_rows, CUDA, n, k)
+    if epilogue in ("plain", "add"):
+        bias = None
+    before = torch.randn(num_rows, n, device=CUDA).bfloat16() if epilogue == "add" else None
+    a: gemm.Matrix = x
+    b: gemm.Matrix = weight
+    if operands != "bf16":
+        a, b = quantize_rows(x), quantize_rows(weight)
+    expected = gemm.reference(epilogue, a, b, bias, before)
     for kernel in found:
         fused_gemm = gemm.load(Path(name), kernel, CUDA, 0)
-        x, weight, bias = _inputs(epilogue, num_rows, CUDA, n, k)
-        expected = gemm.reference(epilogue, x, weight, bias)
-        _assert_close(fused_gemm(x, weight, bias), expected)
+        added = None if before is None else before.clone()
+        atol = SUMS_OFF_BY[operands]
+        _assert_close(fused_gemm(a, b, bias, added), expected, atol)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            out = fused_gemm(x, weight, bias)
+            out = fused_gemm(a, b, bias, added)
         out.fill_(float("nan"))
+        if before is not None:
+            out.copy_(before)
         graph.replay()
         torch.cuda.synchronize()
-        _assert_close(out, expected)
+        _assert_close(out, expected, atol)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +58,17 @@ def plot(rows: Sequence[Row], model: str, path: Path) -> bool:
     return True
 
 
+def _one_each(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """One value for each x: runs differ a little in the ceilings that they measured."""
+    return sorted(dict(sorted(points)).items())
+
+
 def _latency(rows: Sequence[Row], axis: Any) -> None:
     some = select(rows, suite="latency")
     for system in systems_of(some):
         points = sorted((r["tokens"], r["p50_ms"]) for r in select(some, system=system))
         _line(axis, system, points)
-    floor = sorted({(r["tokens"], r["floor_ms"]) for r in some})
+    floor = _one_each((r["tokens"], r["floor_ms"]) for r in some)
     axis.plot(*zip(*floor, strict=True), "--", color=_FLOOR_COLOUR, label="floor of the device")
     _log_scales(axis, [x for x, _ in floor])
     axis.set_xlabel("tokens of the text")
@@ -80,10 +85,11 @@ def _throughput(rows: Sequence[Row], axis: Any) -> None:
             if points:
                 words = "clients" if way == "clients" else "in process"
                 _line(axis, system, points, label=f"{system}, {words}", style=style)
-    floor = sorted(
-        {(r["tokens"], round(r["n"] * r["concurrency"] * r["tokens"] / r["floor_ms"] * 1e3))
-         for r in some if r["system"] == "hotbed"}
-    )  # fmt: skip
+    floor = _one_each(
+        (r["tokens"], round(r["n"] * r["concurrency"] * r["tokens"] / r["floor_ms"] * 1e3))
+        for r in some
+        if r["system"] == "hotbed"
+    )
     if floor:
         axis.plot(*zip(*floor, strict=True), "--", color=_FLOOR_COLOUR, label="floor of the device")
     axis.set_xscale("log", base=2)

@@ -202,7 +202,7 @@ class OutputRoutes(Handlers):
     async def _run(
         self, call: Call, fields: MultiVectorBody | OutputsBody, spec: OutputSpec
     ) -> tuple[ModelService, OutputsResult]:
-        model = self._models.find(fields.model)
+        model = self._models.find(fields.model, task="embed")
         texts, token_arrays, is_single = read_inputs(
             fields.input, max_inputs=self._settings.max_inputs
         )

@@ -99,7 +99,7 @@ class TeiOutputRoutes(Handlers):
 
     async def _run(self, call: Call, kind: OutputKind) -> OutputsResult:
         fields = _read(call.body)
-        model = self._models.find(fields.model)
+        model = self._models.find(fields.model, task="embed")
         texts, token_arrays, is_single = read_inputs(
             fields.inputs, max_inputs=self._settings.max_inputs, field="inputs"
         )

@@ -91,7 +91,8 @@ def _epilogue(kernel: GemmKernel, library: Any, *, is_fp8: bool) -> Any:
     ops: Any = importlib.import_module("quack.epilogue.ops")
     scales = {"columns": ops.RowVecLoad("columns"), "rows": ops.ColVecLoad("rows")}
     bias = {"bias": ops.RowVecLoad("bias")}
-    unpack, swiglu, act = library.unpack, library.swiglu, None
+    unpack, swiglu = library.unpack, library.swiglu
+    act: Any = None
     if kernel.epilogue.startswith("gelu"):
         act = library.act_fn_map[_ACTIVATIONS[kernel.epilogue]]
 

@@ -62,7 +62,7 @@ class SmallDecoder:
         max_tokens: int,
     ) -> None:
         # Where the layers are built there is a card; nowhere else is this imported.
-        self._gemm: Any = importlib.import_module("hotbed.rose.kernels.hopper.small_gemm")
+        self._ops: Any = importlib.import_module("hotbed.rose.kernels.hopper.small_layers")
         self._attend: Any = importlib.import_module(
             "hotbed.rose.kernels.short_attention"
         ).short_attention
@@ -71,7 +71,7 @@ class SmallDecoder:
         self._layers = list(layers)
         # What a layer's end scales the stream with: the weight of the norm that comes next.
         self._next_norms = [layer.attention_norm for layer in layers[1:]] + [final_norm]
-        gemm = self._gemm.SmallGemm
+        gemm = self._ops.SmallGemm
         self._gemms = [
             (
                 gemm(layer.qkv, "qkv"),
@@ -92,7 +92,7 @@ class SmallDecoder:
         Returns:
             the residual stream [T, D].
         """
-        ops, spec = self._gemm, self._spec
+        ops, spec = self._ops, self._spec
         stream = ops.Stream.empty(len(batch.token_ids), table.shape[1], table.device)
         ops.embed(table, batch.token_ids, stream, next_weight=self._layers[0].attention_norm)
         for layer, (qkv, out, gate_up, down), next_norm in zip(

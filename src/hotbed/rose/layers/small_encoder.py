@@ -38,7 +38,7 @@ class SmallEncoder:
         eps: float,
     ) -> None:
         # Where the layers are built there is a card; nowhere else is this imported.
-        self._ops: Any = importlib.import_module("hotbed.rose.kernels.hopper.small_gemm")
+        self._ops: Any = importlib.import_module("hotbed.rose.kernels.hopper.small_layers")
         kernels = importlib.import_module("hotbed.rose.kernels.launchers")
         self._attend: Any = kernels.short_attention
         self._layer_norm: Any = kernels.layer_norm

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hotbed.rose.kernels.hopper import nvrtc, small_gemm
+from hotbed.rose.kernels.hopper import nvrtc, small_gemm, small_layers
 
 SOURCE = Path(small_gemm.__file__).with_suffix(".cu").read_text()
 # bf16 inputs and outputs, sums in fp32: one rounding of the result, one of what is scaled before.
@@ -70,9 +70,9 @@ class TestOnACard:
 
     def test_a_token_of_nan_stays_alone(self, layer: Layer) -> None:
         stream = layer.stream(64)
-        clean = layer.qkv(stream, 64), small_gemm.swiglu(layer.gate_up, stream, eps=EPS)
+        clean = layer.qkv(stream, 64), small_layers.swiglu(layer.gate_up, stream, eps=EPS)
         stream.scaled[7] = stream.sums[7] = float("nan")
-        dirty = layer.qkv(stream, 64), small_gemm.swiglu(layer.gate_up, stream, eps=EPS)
+        dirty = layer.qkv(stream, 64), small_layers.swiglu(layer.gate_up, stream, eps=EPS)
         others = torch.arange(64, device="cuda") != 7
         for before, after in zip(clean, dirty, strict=True):
             assert after[7].isnan().all()
@@ -114,7 +114,7 @@ class Layer:
 
     def stream(self, num_tokens: int) -> small_gemm.Stream:
         stream = small_gemm.Stream.empty(num_tokens, self.d, self.device)
-        small_gemm.embed(self.table, self.ids(num_tokens), stream, next_weight=self.norm)
+        small_layers.embed(self.table, self.ids(num_tokens), stream, next_weight=self.norm)
         return stream
 
     def rotation(self, num_tokens: int) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class Layer:
         return {"cos": self.cos, "sin": self.sin, "positions": positions}
 
     def qkv(self, stream: small_gemm.Stream, num_tokens: int) -> torch.Tensor:
-        return small_gemm.qkv(
+        return small_layers.qkv(
             self.qkv_layer,
             stream,
             eps=EPS,
@@ -148,14 +148,14 @@ class Layer:
 
         stream, ids = self.stream(num_tokens), self.ids(num_tokens)
         second = (self.table, ids.flip(0).contiguous())
-        small_gemm.embed(self.table, ids, stream, next_weight=self.norm, second=second)
+        small_layers.embed(self.table, ids, stream, next_weight=self.norm, second=second)
         renewed(stream, self.table[ids].float() + self.table[ids.flip(0)].float())
-        small_gemm.embed(self.table, ids, stream, next_weight=self.norm)
+        small_layers.embed(self.table, ids, stream, next_weight=self.norm)
         renewed(stream, self.table[ids].float())
         from hotbed.rose.kernels import qk_norm_rope
 
         projected = F.linear(
-            small_gemm.rms_reference(stream.rows, self.norm, eps=EPS),
+            small_layers.rms_reference(stream.rows, self.norm, eps=EPS),
             self.qkv_layer.weight.float(),
         )
         expected = qk_norm_rope.reference(
@@ -173,25 +173,27 @@ class Layer:
             (self.down, self.normal(num_tokens, self.f)),
         ):
             before = stream.rows.float()
-            small_gemm.add_(layer, x, stream, next_weight=self.norm)
+            small_layers.add_(layer, x, stream, next_weight=self.norm)
             renewed(stream, before + F.linear(x.float(), layer.weight.float()))
-        expected = small_gemm.swiglu_reference(stream.rows, self.norm, self.gate_up.weight, eps=EPS)
-        pairs.append((small_gemm.swiglu(self.gate_up, stream, eps=EPS), expected))
+        expected = small_layers.swiglu_reference(
+            stream.rows, self.norm, self.gate_up.weight, eps=EPS
+        )
+        pairs.append((small_layers.swiglu(self.gate_up, stream, eps=EPS), expected))
 
         def normed(rows: torch.Tensor) -> torch.Tensor:
-            return small_gemm.layer_reference(rows, self.norm, self.norm_bias, eps=EPS)
+            return small_layers.layer_reference(rows, self.norm, self.norm_bias, eps=EPS)
 
         weight, bias = self.gate_up.weight, self.up_bias
-        mean_part, shift = small_gemm.deferred_layer_norm(weight, bias, self.norm, self.norm_bias)
+        mean_part, shift = small_layers.deferred_layer_norm(weight, bias, self.norm, self.norm_bias)
         expected = F.linear(normed(stream.rows), weight.float(), bias.float())
         for layer, activated in ((self.project, expected), (self.up, F.gelu(expected))):
-            got = small_gemm.project(layer, stream, mean_part=mean_part, shift=shift, eps=EPS)
+            got = small_layers.project(layer, stream, mean_part=mean_part, shift=shift, eps=EPS)
             pairs.append((got, activated))
         x = self.normal(num_tokens, self.f)
         expected = normed(stream.rows) + F.linear(
             x.float(), self.post.weight.float(), self.bias.float()
         )
-        small_gemm.postnorm_(
+        small_layers.postnorm_(
             self.post,
             x,
             stream,
