@@ -247,12 +247,15 @@ def test_idle_mode_under_load_without_end_captures_at_last(
 
 
 def test_start_mode_captures_the_usual_sizes_before_the_first_request(
-    fake: FakeCuda, model: TableModel
+    fake: FakeCuda, model: TableModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runner = fake.runner(model, MEAN, capture=CaptureMode.START)
+    # Fewer than there are: the fake runs the kernels in Triton's interpreter.
+    monkeypatch.setattr(cuda, "_USUAL_TEXTS", (3,))
+    monkeypatch.setattr(cuda, "_USUAL_STEPS", (1024,))
+    runner = fake.runner(model, MEAN, max_tokens=512, capture=CaptureMode.START)
     runner.warm_up()
     before = runner.counters.replayed, runner.counters.captured
-    for batch in (_batch([128]), _batch([512] * 3), _batch([512] * 13)):
+    for batch in (_batch([128]), _batch([512] * 2), _batch([512] * 3)):
         _run(runner, batch, OutputSpec())
     assert (runner.counters.replayed, runner.counters.captured) == (before[0] + 3, before[1])
     assert not runner.idle()
@@ -261,8 +264,9 @@ def test_start_mode_captures_the_usual_sizes_before_the_first_request(
 
 @pytest.mark.parametrize("mode", [CaptureMode.START, CaptureMode.IDLE])
 def test_no_text_of_the_warm_up_is_longer_than_the_model_takes(
-    fake: FakeCuda, model: TableModel, mode: CaptureMode
+    fake: FakeCuda, model: TableModel, mode: CaptureMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(cuda, "_USUAL_STEPS", (1024,))
     runner = fake.runner(model, MEAN, max_tokens=32, capture=mode)
     runner.warm_up()
     _idle_to_the_end(runner)

@@ -38,6 +38,9 @@ from hotbed.rose.step_future import StepFuture
 DEFAULT_MAX_GRAPH_TOKENS = 16_384
 _WARM_UP_TOKENS = (64, 128, 256, 512, 1024, 4096)
 _WARM_UP_LENGTH = 64
+# Of large steps of 512 tokens a text each number is a configuration (`hotbed.rose.buckets`).
+_USUAL_TEXTS = range(2, 17)
+_USUAL_STEPS = (2048, 4096, 8192)
 # Modes that capture at the second step of a configuration, warm-up's included.
 _CAPTURING_WARM_UP = (CaptureMode.LAZY, CaptureMode.START)
 
@@ -314,8 +317,7 @@ def _usual(max_tokens: int) -> list[RaggedBatch]:
     sizes = (*range(32, 129, 32), *range(192, 1025, 64))
     single = [_uniform(n, 1) for n in sizes if n <= max_tokens]
     length = min(512, max_tokens)
-    # Of the larger ones each number of texts is a configuration (`hotbed.rose.buckets`).
-    counts = {*range(2, 17), *(n // length for n in (2048, 4096, 8192))}
+    counts = {*_USUAL_TEXTS, *(n // length for n in _USUAL_STEPS)}
     return single + [_uniform(length, n) for n in sorted(counts)]
 
 
