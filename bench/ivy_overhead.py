@@ -84,7 +84,7 @@ def main() -> int:
 
 @contextlib.contextmanager
 def started(
-    step_ms: float, fast_tokenizers: str, *, max_queue_tokens: int = 262_144
+    step_ms: float, fast_tokenizers: str, *, max_queue_tokens: int = 1 << 20
 ) -> Iterator[tuple[int, psutil.Process]]:
     """(port, Ivy's process) of a gateway that is ready."""
     checkpoint = load_checkpoint(DEFAULT_MODEL)
