@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
@@ -169,6 +170,8 @@ class ServiceMember:
         for process in reversed(self._processes):
             process.wait(_END_TIMEOUT_S)
             process.kill()
+        if self._server.folder is not None:
+            shutil.rmtree(self._server.folder, ignore_errors=True)
 
     def _run(self, cell: Cell, seconds: float, *, least: int, most: int) -> Sample:
         self._check_alive()

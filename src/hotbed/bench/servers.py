@@ -52,6 +52,7 @@ class Server:
         ways: for a cell's way, how clients ask and at which address.
         settings: in words.
         environment: added to what the system has.
+        folder: made for it, to be removed with it.
     """
 
     commands: tuple[tuple[str, ...], ...]
@@ -60,6 +61,7 @@ class Server:
     ways: Mapping[str, tuple[ClientKind, str]]
     settings: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    folder: str | None = None
 
 
 MakeServer = Callable[[ServerSpec], Server]
@@ -68,7 +70,8 @@ MakeServer = Callable[[ServerSpec], Server]
 def hotbed(spec: ServerSpec) -> Server:
     """One replica and its gateway's processes; four clients with token ids ask the replica."""
     # A Unix socket, as hotbed serve has it between its processes.
-    grpc, port = f"unix:{tempfile.mkdtemp(prefix='hotbed-bench-')}/tulip.sock", free_port()
+    folder = tempfile.mkdtemp(prefix="hotbed-bench-")
+    grpc, port = f"unix:{folder}/tulip.sock", free_port()
     command = (spec.python, "-m", "hotbed.cli")
     model = ("--model", spec.folder, "--offline")
     options = dict(spec.options)
@@ -108,6 +111,7 @@ def hotbed(spec: ServerSpec) -> Server:
         ),
         # As hotbed serve sets it for its gateways.
         environment={"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"},
+        folder=folder,
     )
 
 

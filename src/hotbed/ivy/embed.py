@@ -63,7 +63,7 @@ class EmbedPipeline:
             raise invalid("The model scores pairs; it has no embeddings: use /v1/rerank.", "model")
         if info.outputs and info.outputs[0][0] != "dense":  # where there are dense rows, they lead
             info.check_output("dense")
-        _check_dimensions(request.spec, info.dimensions)
+        check_dimensions(request.spec, info.dimensions)
         if request.documents is not None:
             info.check_spans()
         batch, prompt = await self._token_ids(request)
@@ -130,10 +130,11 @@ class EmbedPipeline:
             )
 
 
-def _check_dimensions(spec: OutputSpec, native: int) -> None:
+def check_dimensions(spec: OutputSpec, native: int, *, whose: str = "this model") -> None:
+    """Raises INVALID_INPUT for dimensions that `whose` rows of `native` ones cannot be cut to."""
     if spec.dimensions > native:
         raise invalid(
-            f"dimensions is {spec.dimensions}; this model has {native} dimensions, so 1 to "
+            f"dimensions is {spec.dimensions}; {whose} has {native} dimensions, so 1 to "
             f"{native} can be asked for.",
             "dimensions",
         )

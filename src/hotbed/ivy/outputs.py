@@ -6,13 +6,13 @@ import time
 from dataclasses import dataclass, replace
 
 from hotbed.checkpoint.records import MultiVectorHead
-from hotbed.core.errors import ErrorCode, HotbedError, invalid
+from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.fingerprint import answer_fingerprint
 from hotbed.core.model_info import ModelInfo
 from hotbed.core.output import OutputSpec
 from hotbed.core.rows import RowSet
 from hotbed.ivy.caller import Caller
-from hotbed.ivy.embed import EmbedPipeline
+from hotbed.ivy.embed import EmbedPipeline, check_dimensions
 from hotbed.ivy.indexes import name_fields
 from hotbed.ivy.request import EmbedRequest
 from hotbed.ivy.spread import spread_outputs
@@ -131,15 +131,4 @@ class OutputsPipeline(EmbedPipeline):
 def _check(spec: OutputSpec, info: ModelInfo) -> None:
     """Raises INVALID_INPUT for an output that the model has not, or not of this form."""
     info.check_output(spec.kind)
-    native = info.widths[spec.kind]
-    if spec.dimensions > native:
-        raise invalid(
-            f"dimensions is {spec.dimensions}; the {spec.kind} output of this model has {native} "
-            f"dimensions, so 1 to {native} can be asked for.",
-            "dimensions",
-        )
-    if spec.dtype.is_packed and (spec.dimensions or native) % 8:
-        raise invalid(
-            f"dimensions is {spec.dimensions or native}; for binary rows it must divide by 8.",
-            "dimensions",
-        )
+    check_dimensions(spec, info.widths[spec.kind], whose=f"the {spec.kind} output of this model")

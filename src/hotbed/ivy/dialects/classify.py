@@ -224,9 +224,6 @@ class ClassifyRoutes(Handlers):
         body = orjson.dumps(rows[0] if is_single else rows, option=orjson.OPT_SERIALIZE_NUMPY)
         return finish(call, result, body, self._metrics)
 
-    def _truncates(self, asked: bool | None) -> bool:
-        return self._settings.auto_truncate if asked is None else asked
-
 
 def _sequences(
     inputs: str | list[str | list[str]],

@@ -20,3 +20,7 @@ class Handlers:
         self._models = models
         self._settings = settings
         self._metrics = metrics
+
+    def _truncates(self, asked: bool | None) -> bool:
+        """Whether to cut what is too long: as asked, else as the gateway is set."""
+        return self._settings.auto_truncate if asked is None else asked

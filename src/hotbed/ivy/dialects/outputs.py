@@ -217,7 +217,7 @@ class OutputRoutes(Handlers):
             is_single=is_single,
             spec=spec,
             input_type=fields.input_type,
-            truncate=(self._settings.auto_truncate if fields.truncate is None else fields.truncate),
+            truncate=self._truncates(fields.truncate),
         )
         call.parsed(self._metrics)
         result = await model.pipeline.run_outputs(request, call.caller)

@@ -32,16 +32,13 @@ Direction = Literal["Left", "Right", "left", "right"]
 _NAMES = {"input": "inputs"}
 
 
-class TeiEmbedBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Body of POST /embed."""
+class TeiInputsBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What the bodies of /embed, /embed_all and /embed_sparse share."""
 
     inputs: Annotated[
         Inputs,
         msgspec.Meta(description="One text, a list of texts, token ids, or lists of token ids."),
     ]
-    normalize: Annotated[
-        bool | None, msgspec.Meta(description="Divide by the L2 norm; absent: yes.")
-    ] = None
     truncate: Annotated[
         bool | None, msgspec.Meta(description="Cut what is too long; absent: it is an error.")
     ] = None
@@ -51,11 +48,19 @@ class TeiEmbedBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     prompt_name: Annotated[
         str | None, msgspec.Meta(description="Use the model's prompt of this name. Texts only.")
     ] = None
-    dimensions: Annotated[
-        int | None, msgspec.Meta(description="Keep this many leading dimensions.")
-    ] = None
     model: Annotated[
         str | None, msgspec.Meta(description="A name from /v1/models; absent: the first model.")
+    ] = None
+
+
+class TeiEmbedBody(TeiInputsBody, kw_only=True, forbid_unknown_fields=True):
+    """Body of POST /embed."""
+
+    normalize: Annotated[
+        bool | None, msgspec.Meta(description="Divide by the L2 norm; absent: yes.")
+    ] = None
+    dimensions: Annotated[
+        int | None, msgspec.Meta(description="Keep this many leading dimensions.")
     ] = None
 
 
@@ -192,28 +197,17 @@ class TeiRoutes(Handlers):
     async def embed(self, call: Call) -> Reply:
         fields = _read_embed(call.body)
         model = self._models.find(fields.model, task="embed")
-        texts, token_arrays, is_single = read_inputs(
-            fields.inputs, max_inputs=self._settings.max_inputs, field="inputs"
-        )
         if fields.dimensions is not None and fields.dimensions < 1:
             raise invalid("dimensions must be an integer of at least 1.", "dimensions")
-        if texts is None and fields.prompt_name is not None:
-            raise invalid(
-                "prompt_name puts a prompt before texts; it can't be used with token ids.",
-                "prompt_name",
-            )
-        request = EmbedRequest(
-            texts=texts,
-            token_arrays=token_arrays,
-            is_single=is_single,
-            spec=OutputSpec(
-                dimensions=fields.dimensions or 0,
-                normalize=True if fields.normalize is None else fields.normalize,
-            ),
-            prompt_name=fields.prompt_name,
+        spec = OutputSpec(
+            dimensions=fields.dimensions or 0,
+            normalize=True if fields.normalize is None else fields.normalize,
+        )
+        request = embed_request(
+            fields,
+            spec,
+            max_inputs=self._settings.max_inputs,
             truncate=self._truncates(fields.truncate),
-            truncation_side=side_of(fields.truncation_direction),
-            names=_NAMES,
         )
         call.parsed(self._metrics)
         result = await model.pipeline.run(request, call.caller)
@@ -255,9 +249,6 @@ class TeiRoutes(Handlers):
         body = orjson.dumps(scores, option=orjson.OPT_SERIALIZE_NUMPY)
         return finish(call, result, body, self._metrics)
 
-    def _truncates(self, asked: bool | None) -> bool:
-        return self._settings.auto_truncate if asked is None else asked
-
     async def decode(self, call: Call) -> Reply:
         fields = _read_decode(call.body)
         model = self._models.find(fields.model)
@@ -292,6 +283,34 @@ def _model_type(task: Task, info: ModelInfo | None) -> dict[str, Any]:
             "label2id": {label: index for index, label in enumerate(labels)},
         }
     }
+
+
+def embed_request(
+    fields: TeiInputsBody, spec: OutputSpec, *, max_inputs: int, truncate: bool
+) -> EmbedRequest:
+    """The internal request of a body.
+
+    Raises:
+        HotbedError: INVALID_INPUT, TOO_LARGE for more inputs than `max_inputs`.
+    """
+    texts, token_arrays, is_single = read_inputs(
+        fields.inputs, max_inputs=max_inputs, field="inputs"
+    )
+    if texts is None and fields.prompt_name is not None:
+        raise invalid(
+            "prompt_name puts a prompt before texts; it can't be used with token ids.",
+            "prompt_name",
+        )
+    return EmbedRequest(
+        texts=texts,
+        token_arrays=token_arrays,
+        is_single=is_single,
+        spec=spec,
+        prompt_name=fields.prompt_name,
+        truncate=truncate,
+        truncation_side=side_of(fields.truncation_direction),
+        names=_NAMES,
+    )
 
 
 def side_of(direction: Direction | None) -> Literal["left", "right"]:

@@ -6,45 +6,24 @@ model's final states, special tokens included, not normalised.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 import orjson
 
-from hotbed.core.errors import invalid
 from hotbed.core.output import OutputKind, OutputSpec
 from hotbed.ivy.answers import finish
 from hotbed.ivy.body import BodyReader
 from hotbed.ivy.dialects.handlers import Handlers
-from hotbed.ivy.dialects.tei import Direction, TeiError, side_of, tei_error_reply
+from hotbed.ivy.dialects.tei import TeiError, TeiInputsBody, embed_request, tei_error_reply
 from hotbed.ivy.encode import entry_lists, vector_lists
 from hotbed.ivy.http import Reply
-from hotbed.ivy.inputs import INPUT_FORMS, Inputs, read_inputs
+from hotbed.ivy.inputs import INPUT_FORMS
 from hotbed.ivy.outputs import OutputsResult
-from hotbed.ivy.request import EmbedRequest
 from hotbed.ivy.routes import Route
 from hotbed.ivy.work import Call
 
 
-class TeiOutputBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class TeiOutputBody(TeiInputsBody, kw_only=True, forbid_unknown_fields=True):
     """Body of POST /embed_all and POST /embed_sparse."""
-
-    inputs: Annotated[
-        Inputs,
-        msgspec.Meta(description="One text, a list of texts, token ids, or lists of token ids."),
-    ]
-    truncate: Annotated[
-        bool | None, msgspec.Meta(description="Cut what is too long; absent: it is an error.")
-    ] = None
-    truncation_direction: Annotated[
-        Direction | None, msgspec.Meta(description="The end that is cut; absent: Right.")
-    ] = None
-    prompt_name: Annotated[
-        str | None, msgspec.Meta(description="Use the model's prompt of this name. Texts only.")
-    ] = None
-    model: Annotated[
-        str | None, msgspec.Meta(description="A name from /v1/models; absent: the first model.")
-    ] = None
 
 
 class SparseValue(msgspec.Struct, kw_only=True):
@@ -100,23 +79,11 @@ class TeiOutputRoutes(Handlers):
     async def _run(self, call: Call, kind: OutputKind) -> OutputsResult:
         fields = _read(call.body)
         model = self._models.find(fields.model, task="embed")
-        texts, token_arrays, is_single = read_inputs(
-            fields.inputs, max_inputs=self._settings.max_inputs, field="inputs"
-        )
-        if texts is None and fields.prompt_name is not None:
-            raise invalid(
-                "prompt_name puts a prompt before texts; it can't be used with token ids.",
-                "prompt_name",
-            )
-        request = EmbedRequest(
-            texts=texts,
-            token_arrays=token_arrays,
-            is_single=is_single,
-            spec=OutputSpec(kind=kind),
-            prompt_name=fields.prompt_name,
-            truncate=(self._settings.auto_truncate if fields.truncate is None else fields.truncate),
-            truncation_side=side_of(fields.truncation_direction),
-            names={"input": "inputs"},
+        request = embed_request(
+            fields,
+            OutputSpec(kind=kind),
+            max_inputs=self._settings.max_inputs,
+            truncate=self._truncates(fields.truncate),
         )
         call.parsed(self._metrics)
         result = await model.pipeline.run_outputs(request, call.caller)
