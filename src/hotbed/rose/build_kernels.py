@@ -1,6 +1,6 @@
 """Builds kernels ahead of time into a folder: `python -m hotbed.rose.build_kernels`.
 
-    pip install "flash-attn-4[cu13]" "quack-kernels[cu13]"
+    pip install "flash-attn-4[cu13]>=4.0.0b36" "quack-kernels[cu13]==0.6.5"
     python -m hotbed.rose.build_kernels --out kernels
 
 FlashAttention 4, and GEMMs with what follows them fused. Both packages must lie in a folder named
