@@ -13,6 +13,7 @@ from hotbed.checkpoint.modules import weight_paths
 from hotbed.checkpoint.multi_vector import HEAD_FILE
 from hotbed.checkpoint.safetensors_index import INDEX_FILE, weight_files
 from hotbed.checkpoint.sparse import SPARSE_HEAD_FILE
+from hotbed.checkpoint.transformer_settings import FILE_NAMES
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
 
 _SETTINGS_FILES = (
@@ -20,7 +21,7 @@ _SETTINGS_FILES = (
     "config_sentence_transformers.json",
     "modules.json",
     "chat_template.jinja",
-    "sentence_bert_config.json",
+    *FILE_NAMES,
     "tokenizer.json",
     "tokenizer_config.json",
     INDEX_FILE,

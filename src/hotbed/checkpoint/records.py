@@ -274,6 +274,8 @@ class TokenizerFiles(msgspec.Struct, frozen=True, kw_only=True):
     end_token: str | None = None
     """The token that must end every text, whether tokenizer.json says so or not; None: as it says.
     """
+    lower_case: bool = False
+    """Whether texts are lower-cased, whether tokenizer.json does it or not; False: as it says."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -296,9 +298,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     prompts: Prompts
     tokenizer: TokenizerFiles
     max_tokens: int
-    """Longest sequence, special tokens included: the smallest of max_seq_length
-    (sentence_bert_config.json), the config's longest sequence and the tokenizer's
-    model_max_length."""
+    """Longest sequence, special tokens included: max_seq_length (sentence_bert_config.json), else
+    the tokenizer's model_max_length; at most the config's longest sequence."""
     tensors: Mapping[str, TensorInfo]
     stored_names: Mapping[str, str]
     quantizer: Quantizer = "none"
