@@ -41,8 +41,43 @@ def test_bert_with_the_familys_defaults(tmp_path: Path) -> None:
 
 
 def test_unknown_keys_do_not_matter(tmp_path: Path) -> None:
-    odd = {"auto_map": {"AutoModel": "modeling.X"}, "torch_dtype": None, "nonsense": [1, {"a": 2}]}
+    odd = {"auto_map": {"AutoConfig": "modeling.X"}, "torch_dtype": None, "nonsense": [{"a": 2}]}
     assert read(tmp_path, BERT, **odd) == read(tmp_path, BERT)
+
+
+@pytest.mark.parametrize(
+    ("base", "auto_class", "name"),
+    [
+        (NOMIC, "AutoModel", "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"),
+        (GTE, "AutoModel", "modeling_hf_alibaba_nlp_gte.GteModel"),
+        (QWEN2, "AutoModel", "modeling_qwen.Qwen2Model"),
+        (PPLX, "AutoModel", "modeling.PPLXQwen3ContextualModel"),
+        (QWEN2, "AutoModelForSequenceClassification", "modeling.Another"),  # it is no classifier
+    ],
+)
+def test_code_of_a_class_that_is_known_does_not_matter(
+    tmp_path: Path, base: dict[str, Any], auto_class: str, name: str
+) -> None:
+    read(tmp_path, base, auto_map={auto_class: name})
+
+
+@pytest.mark.parametrize(
+    ("changes", "auto_class", "name"),
+    [
+        ({}, "AutoModel", "modeling.Qwen2BidirectionalModel"),
+        (
+            {"architectures": ["Qwen2ForSequenceClassification"]},
+            "AutoModelForSequenceClassification",
+            "theirs/code--modeling.Qwen2ForMeanPooledClassification",
+        ),
+    ],
+)
+def test_code_of_the_folders_own_is_refused(
+    tmp_path: Path, changes: dict[str, Any], auto_class: str, name: str
+) -> None:
+    """It was passed over: a Qwen2 whose code sees both sides was read as a causal one."""
+    with refused("config.json", f"auto_map.{auto_class}", name, "Qwen2Model"):
+        read(tmp_path, QWEN2, **changes, auto_map={auto_class: name})
 
 
 def test_qwen3s_head_dim_is_its_own(tmp_path: Path) -> None:

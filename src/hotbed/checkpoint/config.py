@@ -12,6 +12,7 @@ from typing import NamedTuple
 from hotbed.checkpoint.config_bert import read_bert, read_distilbert, read_mpnet, read_roberta
 from hotbed.checkpoint.config_decoder import (
     PPLX_CLASS,
+    PPLX_CODE,
     read_eurobert,
     read_llama,
     read_mistral,
@@ -25,6 +26,7 @@ from hotbed.checkpoint.config_modernbert import read_modernbert
 from hotbed.checkpoint.config_rotary_bert import read_gte, read_nomic_bert
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
 from hotbed.checkpoint.records import FamilyName
+from hotbed.core.errors import invalid
 
 
 class ModelType(NamedTuple):
@@ -119,4 +121,27 @@ def read_config(folder: ModelFolder) -> Architecture:
     if known is None:
         raise unsupported(path, "model_type", model_type, tuple(MODEL_TYPES))
     fields.require("quantization_config", None)
-    return known.read(fields, fields.class_name(known.classes))
+    name = fields.class_name(known.classes)
+    _check_code(fields, name, known.classes)
+    return known.read(fields, name)
+
+
+def _check_code(fields: Fields, name: str, classes: tuple[str, ...]) -> None:
+    """Refuse code of the folder's own in place of the classes that Hotbed knows.
+
+    It may differ in anything, such as the mask of a bidirectional Qwen2; for the classes' own names
+    it is what they were before `transformers` had them.
+    """
+    auto_map = fields.values.get("auto_map")
+    if not isinstance(auto_map, dict):
+        return
+    is_classifier = name.endswith("ForSequenceClassification")
+    auto_class = "AutoModelForSequenceClassification" if is_classifier else "AutoModel"
+    code = auto_map.get(auto_class)
+    if code is not None and str(code).rpartition(".")[2] not in (*classes, *PPLX_CODE):
+        raise invalid(
+            f"{fields.path}: auto_map.{auto_class} is {code!r}, code of the folder's own, which"
+            f" Hotbed does not run and does not know; supported: {', '.join(classes)}. If its"
+            f" layers are {name}'s as transformers has them, take auto_map out of config.json",
+            param=f"auto_map.{auto_class}",
+        )

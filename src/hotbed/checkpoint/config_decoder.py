@@ -12,6 +12,8 @@ from hotbed.core.errors import invalid
 
 PPLX_CLASS = "PPLXQwen3Model"
 _CONTEXTUAL_CLASS = "PPLXQwen3ContextualModel"
+PPLX_CODE = (PPLX_CLASS, _CONTEXTUAL_CLASS)
+"""What auto_map may name."""
 
 
 def read_qwen3(fields: Fields, name: str) -> Architecture:

@@ -39,9 +39,9 @@ Quantizer = Literal["none", "pplx"]
 HeadKind = Literal["bert", "roberta", "distilbert", "modernbert", "decoder", "yes_no"]
 """Layer and names of the stored tensors, by the family they come from; see
 `hotbed.rose.models.heads`. ``yes_no``: the logit of "yes" less that of "no"."""
-PairForm = Literal["tokenizer", "qwen3_reranker"]
-"""``tokenizer``: query and document as the tokenizer joins two texts. ``qwen3_reranker``: in
-Qwen3-Reranker's chat template."""
+PairForm = Literal["tokenizer", "qwen3_reranker", "mxbai_reranker"]
+"""``tokenizer``: query and document as the tokenizer joins two texts; the others: in the chat
+template of Qwen3-Reranker, of mxbai-rerank-v2."""
 ModelSource = Literal["folder", "package", "hub"]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -245,7 +245,7 @@ class ScoreHead(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of a row."""
     activation: Activation
     yes_no_tokens: tuple[int, int] | None = None
-    """Ids of "yes" and "no"; of kind ``yes_no`` alone."""
+    """Ids of "yes" and "no", or what the model says instead of them; of kind ``yes_no`` alone."""
     dense_bias: bool = True
     norm_eps: float = 0.0
     """Both of kind ``modernbert`` alone."""

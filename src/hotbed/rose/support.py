@@ -19,7 +19,7 @@ from hotbed.checkpoint.modules import (
 )
 from hotbed.checkpoint.multi_vector import HEAD_FILE
 from hotbed.checkpoint.records import DENSE_ACTIVATIONS, HeadKind, Pooling
-from hotbed.checkpoint.score import HEADS
+from hotbed.checkpoint.score import CAUSAL, HEADS
 from hotbed.checkpoint.sparse import MLM_MODELS, SPARSE_HEAD_FILE
 from hotbed.core.output import OutputDtype
 from hotbed.rose.attention.select import describe
@@ -41,7 +41,7 @@ EXAMPLES = {
     "llama": "embedders on a Llama 2 or 3 backbone",
     "eurobert": "embedders on EuroBERT 210m, 610m, 2.1B",
     "mistral": "e5-mistral, SFR-Embedding-Mistral, Linq-Embed-Mistral",
-    "qwen2": "gte-Qwen2 (`is_causal` false: bidirectional)",
+    "qwen2": "gte-Qwen2 (`is_causal` false: bidirectional), mxbai-rerank-v2",
     "qwen3": "Qwen3-Embedding (bidirectional with `is_causal` false), Qwen3-Reranker",
     "bidirectional_pplx_qwen3": "pplx-embed-v1, pplx-embed-context-v1 (rows of chunks)",
 }
@@ -82,7 +82,8 @@ _HEADS: dict[HeadKind, str] = {
     "distilbert": "pre_classifier (ReLU) and classifier; first token",
     "modernbert": "head (dense, GELU, norm) and classifier; first token or mean",
     "decoder": "score; last token",
-    "yes_no": "logit of yes less that of no (Qwen3-Reranker); last token",
+    "yes_no": "logit of yes less that of no (Qwen3-Reranker), of 1 less that of 0 (mxbai-rerank-v2);"
+    " last token",
 }
 
 
@@ -119,7 +120,10 @@ def page() -> str:
         ("", "supported"),
         (
             ("modules", " → ".join(SUPPORTED_MODULES) + "; the last three may be absent"),
-            ("modules of a CrossEncoder", " → ".join(SCORE_MODULES) + " (for Qwen3ForCausalLM)"),
+            (
+                "modules of a CrossEncoder",
+                " → ".join(SCORE_MODULES) + f" (for {', '.join(CAUSAL)})",
+            ),
             (
                 "scaling of the rotation",
                 f"{', '.join(ROPE_TYPES[1:])}; by a text's own length where the length counts",

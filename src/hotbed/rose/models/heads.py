@@ -4,7 +4,7 @@
     distilbert      W2 relu(W1 x + b1) + b2
     modernbert      W2 LayerNorm(gelu(W1 x + b1)) + b2
     decoder         W x
-    yes_no          (W[yes] - W[no]) x, W the output matrix     (Qwen3-Reranker)
+    yes_no          (W[yes] - W[no]) x, W the output matrix     (Qwen3-Reranker, mxbai-rerank-v2)
 
 x is the pooled row: of the first token or, of decoders, the last; ModernBERT's can be the mean.
 Source of the last: the Qwen3 Embedding report, arXiv 2506.05176. Legend: D hidden, L labels.
