@@ -120,7 +120,7 @@ def test_qwens_template_is_put_around_plain_texts(tmp_path: Path, make: Any) -> 
 def test_mxbai_rerank_scores_as_its_own_package_does(
     tmp_path: Path, instruction: str | None
 ) -> None:
-    """Every piece tokenised by itself, "1" less "0" at the last token; source: mxbai_rerank 0.1.6."""
+    """Pieces tokenised each by itself, "1" less "0" at the last token: mxbai_rerank 0.1.6."""
     folder = make_mxbai_reranker(tmp_path / "mxbai-rerank-base-v2")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

@@ -15,6 +15,7 @@ from hotbed.checkpoint.records import Checkpoint, ScoreHead
 from hotbed.rose.engine import RoseEngine
 from tests.checkpoint.errors import refused
 from tests.support.checkpoints import edit_json, make_bert, make_qwen3, write_json
+from tests.support.families import make_family
 from tests.support.scorers import (
     make_bert_scorer,
     make_family_scorer,

@@ -82,8 +82,8 @@ _HEADS: dict[HeadKind, str] = {
     "distilbert": "pre_classifier (ReLU) and classifier; first token",
     "modernbert": "head (dense, GELU, norm) and classifier; first token or mean",
     "decoder": "score; last token",
-    "yes_no": "logit of yes less that of no (Qwen3-Reranker), of 1 less that of 0 (mxbai-rerank-v2);"
-    " last token",
+    "yes_no": "logit of yes less that of no (Qwen3-Reranker), of 1 less that of 0"
+    " (mxbai-rerank-v2); last token",
 }
 
 

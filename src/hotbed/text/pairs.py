@@ -127,7 +127,7 @@ class PairTokenizer:
 
     @property
     def default_instruction(self) -> str | None:
-        """The instruction where a request gives none, possibly empty; None: the template takes none."""
+        """Where a request gives none, possibly empty; None: the template takes no instruction."""
         return self._instruction
 
     @property
