@@ -92,8 +92,9 @@ _OUTPUTS = """\
 
 Every embedding model gives `tokens`, the final state of each token. Dense rows come of all but
 those of the last two lines. `/v1/models` says what a served model has; what it has not is refused
-with the list. bge-m3 publishes its two heads as .pt files, which are not loaded: where you trust
-them, `python -m hotbed.rose.convert_heads FOLDER` writes them as safetensors beside the model.
+with the list. bge-m3 publishes its two heads as .pt files, and its weights as pytorch_model.bin,
+which are not loaded: where you trust them, `python -m hotbed.rose.convert_weights FOLDER` writes
+them as safetensors beside them, with a loader that runs no code of theirs.
 """
 _LATE = (
     "Queries may be filled up with a token that all others see (`attend` true); one that they do"
