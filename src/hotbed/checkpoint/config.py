@@ -28,6 +28,8 @@ from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
 from hotbed.checkpoint.records import FamilyName
 from hotbed.core.errors import invalid
 
+_ADAPTER_FILE = "adapter_config.json"
+
 
 class ModelType(NamedTuple):
     """How one ``model_type`` is read.
@@ -114,6 +116,12 @@ def read_config(folder: ModelFolder) -> Architecture:
     Raises:
         HotbedError: INVALID_INPUT naming the field, its value and what is supported.
     """
+    if folder.has(_ADAPTER_FILE) and not folder.has(CONFIG_FILE):
+        raise folder.missing(
+            CONFIG_FILE,
+            f"there is {_ADAPTER_FILE}, an adapter (LoRA) without its base model. Merge the two and"
+            " save the whole: peft's merge_and_unload(), then save_pretrained(folder)",
+        )
     path = folder.file(CONFIG_FILE)
     fields = Fields(path, read_json_object(path))
     model_type = fields.values.get("model_type")

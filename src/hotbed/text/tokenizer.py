@@ -103,8 +103,8 @@ class Tokenizer:
 
         Raises:
             HotbedError: INVALID_INPUT if the file cannot be read, adds special tokens in another
-                form than a prefix and a suffix, leaves no room for text within `max_tokens`, or
-                lacks the end token or the chunk separator.
+                form than a prefix and a suffix, or one that the model has no row for, leaves no
+                room for text within `max_tokens`, or lacks the end token or the chunk separator.
         """
         path = files.tokenizer_json
         try:
@@ -120,6 +120,12 @@ class Tokenizer:
         template = find_template(reference)
         if files.end_token is not None:
             template = append_end_token(tokenizer, files.end_token, template)
+        beyond = [i for i in (*template.prefix, *template.suffix) if i >= vocab_size]
+        if beyond:
+            raise invalid(
+                f"{path} adds the token {tokenizer.id_to_token(beyond[0])!r} (id {beyond[0]}) to"
+                f" every text, but the model's vocab_size is {vocab_size}: it is another model's"
+            )
         if max_tokens <= template.num_special_tokens:
             raise invalid(
                 f"max_tokens is {max_tokens}, but the tokenizer adds {template.num_special_tokens} "
