@@ -121,6 +121,19 @@ GTE = BERT | {
     "max_position_embeddings": 8192,
     "type_vocab_size": 1,
 }
+DEBERTA = BERT | {
+    "architectures": ["DebertaV2ForSequenceClassification"],
+    "model_type": "deberta-v2",
+    "max_position_embeddings": 512,
+    "max_relative_positions": -1,
+    "norm_rel_ebd": "layer_norm",
+    "pos_att_type": ["p2c", "c2p"],
+    "position_biased_input": False,
+    "position_buckets": 256,
+    "relative_attention": True,
+    "share_att_key": True,
+    "type_vocab_size": 0,
+}
 MPNET = BERT | {
     "architectures": ["MPNetModel"],
     "model_type": "mpnet",

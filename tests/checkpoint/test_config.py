@@ -12,6 +12,7 @@ from hotbed.checkpoint.folder import ModelFolder
 from hotbed.checkpoint.records import BertConfig, DecoderConfig, Gemma3Config, ModernBertConfig
 from tests.checkpoint.configs import (
     BERT,
+    DEBERTA,
     DISTILBERT,
     EUROBERT,
     GEMMA3,
@@ -116,6 +117,11 @@ def test_an_old_llama_has_a_key_head_for_each_query_head(tmp_path: Path) -> None
     assert config.num_key_value_heads == 32
 
 
+def test_debertas_kinds_of_attention_are_named_in_two_forms(tmp_path: Path) -> None:
+    """microsoft's files have a string, later ones a list."""
+    assert read(tmp_path, DEBERTA, pos_att_type="p2c|c2p") == read(tmp_path, DEBERTA)
+
+
 def test_eurobert_is_an_encoder(tmp_path: Path) -> None:
     found = read(tmp_path, EUROBERT)
     assert (found.family, found.is_causal) == ("decoder", False)
@@ -162,13 +168,25 @@ def test_pplx_is_bidirectional_with_its_own_quantiser(
         (BERT, {"hidden_size": "384"}, ["hidden_size", "int"]),
         (BERT, {"vocab_size": 0}, ["vocab_size", ">= 1"]),
         (BERT, {"layer_norm_eps": 0}, ["layer_norm_eps"]),
-        (BERT, {"model_type": "deberta-v2"}, ['"deberta-v2"', '"bert"', '"qwen3"', "pplx"]),
+        (BERT, {"model_type": "longformer"}, ['"longformer"', '"bert"', '"qwen3"', "pplx"]),
         (BERT, {"model_type": REMOVED}, ["model_type", '"bert"']),
         (BERT, {"model_type": ["bert"]}, ["model_type"]),
         (DISTILBERT, {"activation": "silu"}, ["activation", '"silu"', '"relu"']),
         (DISTILBERT, {"n_heads": 7}, ["dim (768)", "n_heads (7)"]),
         (DISTILBERT, {"dim": REMOVED}, ["hidden_size"]),
         (DISTILBERT, {"architectures": ["BertModel"]}, ['"DistilBertModel"']),
+        (DEBERTA, {"hidden_act": "relu"}, ["hidden_act", '"relu"', '"gelu"']),
+        (DEBERTA, {"conv_kernel_size": 3}, ["conv_kernel_size is 3", "0"]),
+        (DEBERTA, {"embedding_size": 128}, ["embedding_size is 128", "384"]),
+        (DEBERTA, {"type_vocab_size": 2}, ["type_vocab_size is 2", "0"]),
+        (DEBERTA, {"position_biased_input": REMOVED}, ["position_biased_input", "null", "false"]),
+        (DEBERTA, {"relative_attention": False}, ["relative_attention", "true"]),
+        (DEBERTA, {"share_att_key": REMOVED}, ["share_att_key", "true"]),
+        (DEBERTA, {"norm_rel_ebd": "none"}, ["norm_rel_ebd", '"layer_norm"']),
+        (DEBERTA, {"pos_att_type": "c2p"}, ["pos_att_type", "p2c"]),
+        (DEBERTA, {"max_relative_positions": 64}, ["max_relative_positions is 64", "512"]),
+        (DEBERTA, {"position_buckets": REMOVED}, ["position_buckets"]),
+        (DEBERTA, {"attention_head_size": 64}, ["attention_head_size is 64", "32"]),
         (MPNET, {"hidden_act": "relu"}, ['"relu"', '"gelu"']),
         (MPNET, {"relative_attention_num_buckets": 3}, ["relative_attention_num_buckets"]),
         (MPNET, {"max_position_embeddings": 2}, ["max_position_embeddings"]),

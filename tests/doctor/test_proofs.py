@@ -10,7 +10,7 @@ import torch
 from hotbed.doctor.proofs import model_proofs
 from hotbed.doctor.tiny_models import MODELS
 from hotbed.rose.attention.select import AttentionSettings
-from hotbed.rose.layers import mlp, relative_bias
+from hotbed.rose.layers import disentangled, mlp, relative_bias
 from hotbed.rose.layers.norm import RMSNorm
 from hotbed.rose.layers.rotary import Rotation
 from hotbed.rose.models import gemma3
@@ -51,12 +51,18 @@ def gates_of_another_kind(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(mlp._GATES, "gelu", torch.nn.functional.silu)
 
 
+def distances_turned_round(patch: pytest.MonkeyPatch) -> None:
+    right = disentangled.bucket
+    patch.setattr(disentangled, "bucket", lambda d, *sizes: right(-d, *sizes))
+
+
 @pytest.mark.parametrize(
     ("fault", "found"),
     [
         (half_a_rotation, ROTARY),
         (norms_without_scale, {"decoder", "gemma3"}),
         (no_distances, {"mpnet"}),
+        (distances_turned_round, {"deberta"}),
         (weights_without_one, {"gemma3"}),
         (gates_of_another_kind, {"modernbert", "rotary_bert"}),
     ],

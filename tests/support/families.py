@@ -58,6 +58,24 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "xlm-roberta": _ROBERTA | {"model_type": "xlm-roberta"},
     "camembert": _ROBERTA | {"model_type": "camembert"},
     "mpnet": _ENCODER | {"model_type": "mpnet", "max_position_embeddings": 162},
+    # As mxbai-rerank v1 and nli-deberta-v3 have it.
+    "deberta-v2": _ENCODER
+    | {
+        "model_type": "deberta-v2",
+        "max_position_embeddings": 96,
+        "layer_norm_eps": 1e-7,
+        "relative_attention": True,
+        "position_buckets": 32,
+        "max_relative_positions": -1,
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "position_biased_input": False,
+        "type_vocab_size": 0,
+        "pad_token_id": 0,
+        "pooler_hidden_act": "gelu",
+        "pooler_dropout": 0,
+    },
     "distilbert": {
         "model_type": "distilbert",
         "dim": 128,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hotbed.checkpoint.config_bert import read_bert, read_distilbert, read_mpnet, read_roberta
+from hotbed.checkpoint.config_deberta import read_deberta
 from hotbed.checkpoint.config_decoder import (
     PPLX_CLASS,
     PPLX_CODE,
@@ -73,6 +74,11 @@ MODEL_TYPES: dict[str, ModelType] = {
     ),
     "mpnet": ModelType(
         "mpnet", ("MPNetModel", "MPNetForMaskedLM", "MPNetForSequenceClassification"), read_mpnet
+    ),
+    "deberta-v2": ModelType(
+        "deberta",
+        ("DebertaV2Model", "DebertaV2ForMaskedLM", "DebertaV2ForSequenceClassification"),
+        read_deberta,
     ),
     "modernbert": ModelType(
         "modernbert",

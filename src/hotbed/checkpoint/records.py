@@ -32,11 +32,11 @@ __all__ = [
     "TensorInfo",
 ]
 
-FamilyName = Literal["bert", "decoder", "gemma3", "modernbert", "mpnet", "rotary_bert"]
+FamilyName = Literal["bert", "deberta", "decoder", "gemma3", "modernbert", "mpnet", "rotary_bert"]
 Pooling = Literal["mean", "cls", "last"]
 Quantizer = Literal["none", "pplx"]
 """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
-HeadKind = Literal["bert", "roberta", "distilbert", "modernbert", "decoder", "yes_no"]
+HeadKind = Literal["bert", "roberta", "distilbert", "modernbert", "deberta", "decoder", "yes_no"]
 """Layer and names of the stored tensors, by the family they come from; see
 `hotbed.rose.models.heads`. ``yes_no``: the logit of "yes" less that of "no"."""
 PairForm = Literal["tokenizer", "qwen3_reranker", "mxbai_reranker"]
@@ -193,6 +193,29 @@ class MpnetConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_position_embeddings - self.position_offset
 
 
+class DebertaConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of DeBERTa-v3's config.json that the model uses."""
+
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    intermediate_size: _Count
+    max_position_embeddings: Annotated[int, msgspec.Meta(ge=2, le=2**31 - 1)]
+    position_buckets: Annotated[int, msgspec.Meta(ge=4)]
+    """Of the distances to one side; those to the other have as many."""
+    layer_norm_eps: _Positive = 1e-7
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens that the buckets of the distances were laid out for."""
+        return self.max_position_embeddings
+
+
 class RotaryBertConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of config.json of Nomic's and GTE's BERT, and what follows from them."""
 
@@ -223,7 +246,13 @@ class RotaryBertConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ArchitectureConfig = (
-    BertConfig | DecoderConfig | Gemma3Config | ModernBertConfig | MpnetConfig | RotaryBertConfig
+    BertConfig
+    | DebertaConfig
+    | DecoderConfig
+    | Gemma3Config
+    | ModernBertConfig
+    | MpnetConfig
+    | RotaryBertConfig
 )
 
 

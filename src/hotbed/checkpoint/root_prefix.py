@@ -16,6 +16,7 @@ from hotbed.core.errors import invalid
 
 _ANCHOR: dict[FamilyName, str] = {
     "bert": "embeddings.word_embeddings.weight",
+    "deberta": "embeddings.word_embeddings.weight",
     "modernbert": "embeddings.tok_embeddings.weight",
     "mpnet": "embeddings.word_embeddings.weight",
     "rotary_bert": "embeddings.word_embeddings.weight",
@@ -24,6 +25,7 @@ _ANCHOR: dict[FamilyName, str] = {
 }
 _BODY: dict[FamilyName, tuple[str, ...]] = {
     "bert": ("embeddings.", "encoder.", "transformer."),
+    "deberta": ("embeddings.", "encoder."),
     "modernbert": ("embeddings.", "layers.", "final_norm."),
     "mpnet": ("embeddings.", "encoder."),
     "rotary_bert": ("embeddings.", "emb_ln.", "encoder."),

@@ -29,6 +29,7 @@ HEADS: dict[str, HeadKind] = {
     "CamembertForSequenceClassification": "roberta",
     "MPNetForSequenceClassification": "roberta",
     "DistilBertForSequenceClassification": "distilbert",
+    "DebertaV2ForSequenceClassification": "deberta",
     "ModernBertForSequenceClassification": "modernbert",
     "GteForSequenceClassification": "bert",
     "NewForSequenceClassification": "bert",

@@ -16,6 +16,7 @@ from hotbed.rose.weights import WeightMap
 
 FAMILIES: dict[str, Callable[[Any, Weights, Tensor], Tensor]] = {
     "bert": plain_encoders.bert,
+    "deberta": plain_encoders.deberta,
     "decoder": plain_decoders.qwen3,
     "gemma3": plain_decoders.gemma3,
     "modernbert": plain_encoders.modernbert,

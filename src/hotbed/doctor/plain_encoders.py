@@ -1,4 +1,4 @@
-"""The encoders once more: BERT, MPNet, GTE's rotary BERT, ModernBERT."""
+"""The encoders once more: BERT, MPNet, DeBERTa, GTE's rotary BERT, ModernBERT."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hotbed.checkpoint.records import BertConfig, ModernBertConfig, MpnetConfig, RotaryBertConfig
+from hotbed.checkpoint.records import (
+    BertConfig,
+    DebertaConfig,
+    ModernBertConfig,
+    MpnetConfig,
+    RotaryBertConfig,
+)
 from hotbed.core.rope import DynamicScaling
 from hotbed.doctor.plain_parts import (
     Weights,
@@ -41,6 +47,35 @@ def mpnet(c: MpnetConfig, w: Weights, x: Tensor) -> Tensor:
     bucket = torch.where(ahead.abs() < exact, ahead.abs(), grown.clamp_max(half - 1))
     bias = w["distance"][bucket + half * (ahead > 0)].permute(2, 0, 1)
     return _post_norm_layers(c, w, x, bias)
+
+
+def deberta(c: DebertaConfig, w: Weights, x: Tensor) -> Tensor:
+    """Disentangled attention pair by pair, as in section 3.1 of the paper; scores by sqrt(3 H)."""
+    eps, h, n, b = c.layer_norm_eps, c.head_dim, c.num_attention_heads, c.position_buckets
+    x = layer_norm(x, w, "embedding_norm", eps)
+    table = F.layer_norm(
+        w["distance"], (c.hidden_size,), w["distance_norm.weight"], w["distance_norm.bias"], eps
+    )
+    behind = -distances(len(x), x.device)
+    far = torch.log(behind.abs().clamp_min(1) / (b / 2)) / math.log(
+        (c.longest_sequence - 1) / b * 2
+    )
+    grown = (far * (b // 2 - 1)).sub(1e-4).ceil().long() + b // 2
+    row = b + torch.where(behind.abs() <= b // 2, behind, behind.sign() * grown)
+    row = row.clamp(0, 2 * b - 1)
+    for i in range(c.num_hidden_layers):
+        p = f"layers.{i}."
+        q, k, v = linear(x, w, p + "qkv").view(len(x), 3, n, h).unbind(1)
+        qr, kr, _ = linear(table, w, p + "qkv").view(2 * b, 3, n, h).unbind(1)
+        scores = torch.einsum("inh,jnh->nij", q, k)
+        scores += torch.einsum("inh,ijnh->nij", q, kr[row])
+        scores += torch.einsum("jnh,ijnh->nij", k, qr[row])
+        shares = (scores / (3 * h) ** 0.5).softmax(-1)
+        attended = torch.einsum("nij,jnh->inh", shares, v).flatten(1)
+        x = layer_norm(x + linear(attended, w, p + "out"), w, p + "attention_norm", eps)
+        inner = F.gelu(linear(x, w, p + "up"))
+        x = layer_norm(x + linear(inner, w, p + "down"), w, p + "mlp_norm", eps)
+    return x
 
 
 def _post_norm_layers(

@@ -6,6 +6,7 @@ from typing import Any
 
 from hotbed.checkpoint.records import (
     BertConfig,
+    DebertaConfig,
     DecoderConfig,
     Gemma3Config,
     ModernBertConfig,
@@ -28,6 +29,7 @@ _WINDOW = 16
 
 MODELS: dict[str, tuple[Any, Recipe]] = {
     "bert": (BertConfig(**_SIZE), Recipe("cls", True, "none")),
+    "deberta": (DebertaConfig(**_SIZE, position_buckets=32), Recipe("cls", True, "none")),
     "decoder": (
         DecoderConfig(
             **_SIZE,

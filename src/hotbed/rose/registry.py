@@ -10,7 +10,16 @@ from torch import Tensor
 
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.batch import PackedBatch
-from hotbed.rose.models import bert, bert_weights, decoder, gemma3, modernbert, mpnet, rotary_bert
+from hotbed.rose.models import (
+    bert,
+    bert_weights,
+    deberta,
+    decoder,
+    gemma3,
+    modernbert,
+    mpnet,
+    rotary_bert,
+)
 from hotbed.rose.weights import WeightMap
 
 
@@ -42,6 +51,7 @@ class Family:
 
 FAMILIES: dict[str, Family] = {
     "bert": Family(bert_weights.weight_map, bert.attention_specs, bert.build, bert.pair_offset),
+    "deberta": Family(deberta.weight_map, deberta.attention_specs, deberta.build),
     "decoder": Family(decoder.weight_map, decoder.attention_specs, decoder.build),
     "gemma3": Family(gemma3.weight_map, gemma3.attention_specs, gemma3.build),
     "modernbert": Family(modernbert.weight_map, modernbert.attention_specs, modernbert.build),

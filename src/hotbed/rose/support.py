@@ -32,6 +32,7 @@ EXAMPLES = {
     "camembert": "sentence-camembert",
     "distilbert": "msmarco-distilbert, multi-qa-distilbert, distiluse",
     "mpnet": "all-mpnet-base-v2, multi-qa-mpnet, paraphrase-mpnet",
+    "deberta-v2": "DeBERTa-v3: mxbai-rerank v1, nli-deberta-v3 and other classifiers",
     "modernbert": "gte-modernbert, ettin, modernbert-embed; gte-reranker-modernbert",
     "nomic_bert": "nomic-embed-text v1 and v1.5, arctic-embed-m-long",
     "gte": "arctic-embed-m-v2.0",
@@ -80,6 +81,7 @@ _HEADS: dict[HeadKind, str] = {
     "bert": "pooler (dense, tanh) and classifier; first token",
     "roberta": "classifier (dense, tanh, out_proj); first token",
     "distilbert": "pre_classifier (ReLU) and classifier; first token",
+    "deberta": "pooler (dense, GELU) and classifier; first token",
     "modernbert": "head (dense, GELU, norm) and classifier; first token or mean",
     "decoder": "score; last token",
     "yes_no": "logit of yes less that of no (Qwen3-Reranker), of 1 less that of 0"

@@ -16,6 +16,7 @@ import torch
 
 from hotbed.checkpoint.records import (
     BertConfig,
+    DebertaConfig,
     DecoderConfig,
     Gemma3Config,
     ModernBertConfig,
@@ -74,6 +75,15 @@ MPNET = MpnetConfig(
     num_attention_heads=2,
     intermediate_size=INNER,
     max_position_embeddings=66,
+)
+DEBERTA = DebertaConfig(
+    vocab_size=60,
+    hidden_size=WIDTH,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=INNER,
+    max_position_embeddings=64,
+    position_buckets=4,  # so that texts of 9 tokens go past those of their own
 )
 NOMIC = RotaryBertConfig(
     vocab_size=60,
@@ -275,6 +285,7 @@ MODELS = {
     "modernbert": ("modernbert", MODERNBERT),
     "gemma3": ("gemma3", GEMMA3),
     "mpnet": ("mpnet", MPNET),
+    "deberta": ("deberta", DEBERTA),
     "nomic": ("rotary_bert", NOMIC),
     # Of the texts that it is tested with one is longer than 5 tokens.
     "nomic dynamic": (

@@ -48,6 +48,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "xlm-roberta": (make_family, {"config": "xlm-roberta"}),
     "distilbert": (make_family, {"config": "distilbert"}),
     "mpnet": (make_family, {"config": "mpnet"}),
+    "deberta": (make_family, {"config": "deberta-v2"}),
     "modernbert": (make_family, {"config": "modernbert"}),
     "nomic": (make_family, {"config": "nomic_bert"}),
     "nomic dynamic": (

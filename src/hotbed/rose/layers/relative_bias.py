@@ -71,11 +71,15 @@ class RelativeBiasAttention:
 
     def _of_step(self, batch: PackedBatch) -> Tensor:
         """The same for a whole step, minus infinity between sequences; launches only."""
-        offsets = batch.cu_seqlens
-        tokens = torch.arange(len(batch.token_ids), dtype=offsets.dtype, device=offsets.device)
-        slots = torch.searchsorted(offsets[1:], tokens, right=True)
-        other = slots[None, :] != slots[:, None]
-        return self._between(batch.positions).masked_fill_(other, -math.inf)
+        return self._between(batch.positions).masked_fill_(of_other_sequences(batch), -math.inf)
+
+
+def of_other_sequences(batch: PackedBatch) -> Tensor:
+    """bool [T, T]: whether two tokens are of different sequences, of which pad rows are one."""
+    offsets = batch.cu_seqlens
+    tokens = torch.arange(len(batch.token_ids), dtype=offsets.dtype, device=offsets.device)
+    slots = torch.searchsorted(offsets[1:], tokens, right=True)
+    return slots[None, :] != slots[:, None]
 
 
 def bucket(distances: Tensor, num_buckets: int) -> Tensor:

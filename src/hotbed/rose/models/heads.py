@@ -2,6 +2,7 @@
 
     bert, roberta   W2 tanh(W1 x + b1) + b2
     distilbert      W2 relu(W1 x + b1) + b2
+    deberta         W2 gelu(W1 x + b1) + b2
     modernbert      W2 LayerNorm(gelu(W1 x + b1)) + b2
     decoder         W x
     yes_no          (W[yes] - W[no]) x, W the output matrix     (Qwen3-Reranker, mxbai-rerank-v2)
@@ -35,6 +36,7 @@ _WITH_DENSE: dict[HeadKind, _Names] = {
     "bert": _Names("pooler.dense", "classifier", "tanh"),
     "roberta": _Names("classifier.dense", "classifier.out_proj", "tanh"),
     "distilbert": _Names("pre_classifier", "classifier", "relu"),
+    "deberta": _Names("pooler.dense", "classifier", "gelu"),
     "modernbert": _Names("head.dense", "classifier", "gelu", "head.norm"),
 }
 
