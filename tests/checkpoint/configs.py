@@ -134,6 +134,14 @@ DEBERTA = BERT | {
     "share_att_key": True,
     "type_vocab_size": 0,
 }
+JINA = BERT | {
+    "architectures": ["JinaBertForMaskedLM"],
+    "position_embedding_type": "alibi",
+    "feed_forward_type": "geglu",
+    "max_position_embeddings": 8192,
+    "type_vocab_size": 2,
+    "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"},
+}
 MPNET = BERT | {
     "architectures": ["MPNetModel"],
     "model_type": "mpnet",

@@ -17,6 +17,7 @@ from tests.checkpoint.configs import (
     EUROBERT,
     GEMMA3,
     GTE,
+    JINA,
     LLAMA,
     LLAMA3,
     MISTRAL,
@@ -122,6 +123,12 @@ def test_debertas_kinds_of_attention_are_named_in_two_forms(tmp_path: Path) -> N
     assert read(tmp_path, DEBERTA, pos_att_type="p2c|c2p") == read(tmp_path, DEBERTA)
 
 
+def test_jinas_bert_has_berts_type(tmp_path: Path) -> None:
+    found = read(tmp_path, JINA)
+    assert (found.family, found.name) == ("jina_bert", "JinaBertForMaskedLM")
+    assert found.config.longest_sequence == 8192
+
+
 def test_eurobert_is_an_encoder(tmp_path: Path) -> None:
     found = read(tmp_path, EUROBERT)
     assert (found.family, found.is_causal) == ("decoder", False)
@@ -187,6 +194,9 @@ def test_pplx_is_bidirectional_with_its_own_quantiser(
         (DEBERTA, {"max_relative_positions": 64}, ["max_relative_positions is 64", "512"]),
         (DEBERTA, {"position_buckets": REMOVED}, ["position_buckets"]),
         (DEBERTA, {"attention_head_size": 64}, ["attention_head_size is 64", "32"]),
+        (JINA, {"position_embedding_type": REMOVED}, ["position_embedding_type", '"alibi"']),
+        (JINA, {"feed_forward_type": "reglu"}, ["feed_forward_type", '"geglu"']),
+        (JINA, {"hidden_act": "relu"}, ["hidden_act", '"gelu"']),
         (MPNET, {"hidden_act": "relu"}, ['"relu"', '"gelu"']),
         (MPNET, {"relative_attention_num_buckets": 3}, ["relative_attention_num_buckets"]),
         (MPNET, {"max_position_embeddings": 2}, ["max_position_embeddings"]),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hotbed.checkpoint.safetensors_index import read_header
+from tests.support import jina_bert
 from tests.support.checkpoints import (
     DenseSpec,
     PoolingName,
@@ -75,6 +76,21 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "pad_token_id": 0,
         "pooler_hidden_act": "gelu",
         "pooler_dropout": 0,
+    },
+    # As jina-embeddings-v2-small has it, in files that `transformers` cannot load; twelve heads as
+    # in base, whose slopes are of no power of two.
+    "jina_bert": _ENCODER
+    | {
+        "model_type": "bert",
+        "architectures": [jina_bert.CLASS_NAME],
+        "hidden_size": 192,
+        "num_attention_heads": 12,
+        "max_position_embeddings": 96,
+        "type_vocab_size": 2,
+        "position_embedding_type": "alibi",
+        "feed_forward_type": "geglu",
+        "emb_pooler": "mean",
+        "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"},
     },
     "distilbert": {
         "model_type": "distilbert",
@@ -179,9 +195,12 @@ def make_family(
     )
     values = dict(CONFIGS[config] if isinstance(config, str) else config)
     values |= {"vocab_size": made.get_vocab_size(), **changes}
-    from transformers import AutoModel
+    if values.get("architectures") == [jina_bert.CLASS_NAME]:
+        shapes, class_name = jina_bert.jina_bert_shapes(values), jina_bert.CLASS_NAME
+    else:
+        from transformers import AutoModel
 
-    shapes, class_name = stored_shapes(AutoModel, values)
+        shapes, class_name = stored_shapes(AutoModel, values)
     values.setdefault("architectures", [class_name])
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", values)

@@ -23,12 +23,14 @@ from hotbed.checkpoint.config_decoder import (
 )
 from hotbed.checkpoint.config_fields import CONFIG_FILE, Architecture, Fields
 from hotbed.checkpoint.config_gemma3 import read_gemma3
+from hotbed.checkpoint.config_jina_bert import JINA_CLASSES, read_jina_bert
 from hotbed.checkpoint.config_modernbert import read_modernbert
 from hotbed.checkpoint.config_rotary_bert import read_gte, read_nomic_bert
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
 from hotbed.checkpoint.records import FamilyName
 from hotbed.core.errors import invalid
 
+_JINA_ARCHITECTURES = tuple([name] for name in JINA_CLASSES)
 _ADAPTER_FILE = "adapter_config.json"
 
 
@@ -50,8 +52,11 @@ _GTE_CLASSES = ("GteModel", "GteForMaskedLM", "GteForSequenceClassification")
 _NEW_CLASSES = ("NewModel", "NewForMaskedLM", "NewForSequenceClassification")  # of GTE's own code
 MODEL_TYPES: dict[str, ModelType] = {
     "bert": ModelType(
-        "bert", ("BertModel", "BertForMaskedLM", "BertForSequenceClassification"), read_bert
+        "bert",
+        ("BertModel", "BertForMaskedLM", "BertForSequenceClassification"),
+        read_bert,
     ),
+    "jina_bert": ModelType("jina_bert", JINA_CLASSES, read_jina_bert),
     "roberta": ModelType(
         "bert",
         ("RobertaModel", "RobertaForMaskedLM", "RobertaForSequenceClassification"),
@@ -131,6 +136,8 @@ def read_config(folder: ModelFolder) -> Architecture:
     path = folder.file(CONFIG_FILE)
     fields = Fields(path, read_json_object(path))
     model_type = fields.values.get("model_type")
+    if model_type == "bert" and fields.values.get("architectures") in _JINA_ARCHITECTURES:
+        model_type = "jina_bert"  # BERT's type is what its files say
     known = MODEL_TYPES.get(model_type) if isinstance(model_type, str) else None
     if known is None:
         raise unsupported(path, "model_type", model_type, tuple(MODEL_TYPES))

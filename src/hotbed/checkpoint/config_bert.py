@@ -35,7 +35,15 @@ def read_roberta(fields: Fields, name: str) -> Architecture:
             " start behind it",
             param="pad_token_id",
         )
-    return _read(fields, name, position_offset=pad_id + 1)
+    # The type of jina-reranker-v2 is XLM-R's, the names of its tensors are its own code's.
+    naming = "flash" if _has_code(fields) else "bert"
+    return _read(fields, name, position_offset=pad_id + 1, naming=naming)
+
+
+def _has_code(fields: Fields) -> bool:
+    auto_map = fields.values.get("auto_map")
+    names = ("AutoModel", "AutoModelForSequenceClassification")
+    return isinstance(auto_map, dict) and any(name in auto_map for name in names)
 
 
 def read_distilbert(fields: Fields, name: str) -> Architecture:
@@ -59,12 +67,12 @@ def read_mpnet(fields: Fields, name: str) -> Architecture:
     return Architecture(family="mpnet", name=name, config=config)
 
 
-def _read(fields: Fields, name: str, *, position_offset: int) -> Architecture:
+def _read(fields: Fields, name: str, *, position_offset: int, naming: str = "bert") -> Architecture:
     fields.require("position_embedding_type", "absolute")
     fields.require("hidden_act", *BERT_ACTIVATIONS)
     fields.require("is_decoder", False)
     fields.require("add_cross_attention", False)
-    config = fields.convert(BertConfig, position_offset=position_offset)
+    config = fields.convert(BertConfig, position_offset=position_offset, naming=naming)
     fields.divisible("hidden_size", "num_attention_heads")
     if config.longest_sequence < 1:
         raise invalid(

@@ -32,7 +32,9 @@ __all__ = [
     "TensorInfo",
 ]
 
-FamilyName = Literal["bert", "deberta", "decoder", "gemma3", "modernbert", "mpnet", "rotary_bert"]
+FamilyName = Literal[
+    "bert", "deberta", "decoder", "gemma3", "jina_bert", "modernbert", "mpnet", "rotary_bert"
+]
 Pooling = Literal["mean", "cls", "last"]
 Quantizer = Literal["none", "pplx"]
 """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
@@ -61,8 +63,8 @@ class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
     hidden_act: str = "gelu"
     position_offset: int = 0
     """Row of the position table that a sequence's first token takes."""
-    naming: Literal["bert", "distilbert"] = "bert"
-    """Of the tensors; DistilBERT has no token types either."""
+    naming: Literal["bert", "distilbert", "flash"] = "bert"
+    """Of the tensors; DistilBERT has no token types either. ``flash``: Jina's own code of XLM-R."""
 
     @property
     def head_dim(self) -> int:
@@ -216,6 +218,28 @@ class DebertaConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_position_embeddings
 
 
+class JinaBertConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of config.json of Jina's BERT that the model uses."""
+
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    intermediate_size: _Count
+    max_position_embeddings: _Count
+    type_vocab_size: _Count = 2
+    layer_norm_eps: _Positive = 1e-12
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens of the longest text; ALiBi itself knows no end."""
+        return self.max_position_embeddings
+
+
 class RotaryBertConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of config.json of Nomic's and GTE's BERT, and what follows from them."""
 
@@ -250,6 +274,7 @@ ArchitectureConfig = (
     | DebertaConfig
     | DecoderConfig
     | Gemma3Config
+    | JinaBertConfig
     | ModernBertConfig
     | MpnetConfig
     | RotaryBertConfig

@@ -19,6 +19,7 @@ FAMILIES: dict[str, Callable[[Any, Weights, Tensor], Tensor]] = {
     "deberta": plain_encoders.deberta,
     "decoder": plain_decoders.qwen3,
     "gemma3": plain_decoders.gemma3,
+    "jina_bert": plain_encoders.jina_bert,
     "modernbert": plain_encoders.modernbert,
     "mpnet": plain_encoders.mpnet,
     "rotary_bert": plain_encoders.rotary_bert,

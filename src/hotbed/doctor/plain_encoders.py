@@ -1,4 +1,4 @@
-"""The encoders once more: BERT, MPNet, DeBERTa, GTE's rotary BERT, ModernBERT."""
+"""The encoders once more: BERT, MPNet, DeBERTa, Jina's BERT, GTE's rotary BERT, ModernBERT."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from hotbed.checkpoint.records import (
     BertConfig,
     DebertaConfig,
+    JinaBertConfig,
     ModernBertConfig,
     MpnetConfig,
     RotaryBertConfig,
@@ -75,6 +76,22 @@ def deberta(c: DebertaConfig, w: Weights, x: Tensor) -> Tensor:
         x = layer_norm(x + linear(attended, w, p + "out"), w, p + "attention_norm", eps)
         inner = F.gelu(linear(x, w, p + "up"))
         x = layer_norm(x + linear(inner, w, p + "down"), w, p + "mlp_norm", eps)
+    return x
+
+
+def jina_bert(c: JinaBertConfig, w: Weights, x: Tensor) -> Tensor:
+    """ALiBi of 2^k heads to both sides; the gate is the first half."""
+    eps, n = c.layer_norm_eps, c.num_attention_heads
+    slopes = 0.5 ** ((torch.arange(n, device=x.device) + 1) * 8 / n)
+    far = -slopes[:, None, None] * distances(len(x), x.device).abs()
+    x = layer_norm(x + w["segment"][0], w, "embedding_norm", eps)
+    for i in range(c.num_hidden_layers):
+        p = f"layers.{i}."
+        q, k, v = linear(x, w, p + "qkv").view(len(x), 3, n, c.head_dim).unbind(1)
+        attended = attend(q, k, v, far)
+        x = layer_norm(x + linear(attended, w, p + "out"), w, p + "attention_norm", eps)
+        gate, up = linear(x, w, p + "gate_up").chunk(2, dim=-1)
+        x = layer_norm(x + linear(F.gelu(gate) * up, w, p + "down"), w, p + "mlp_norm", eps)
     return x
 
 

@@ -9,6 +9,7 @@ from hotbed.checkpoint.records import (
     DebertaConfig,
     DecoderConfig,
     Gemma3Config,
+    JinaBertConfig,
     ModernBertConfig,
     MpnetConfig,
     RotaryBertConfig,
@@ -54,6 +55,7 @@ MODELS: dict[str, tuple[Any, Recipe]] = {
         ),
         Recipe("mean", True, "none"),
     ),
+    "jina_bert": (JinaBertConfig(**_SIZE), Recipe("mean", True, "none")),
     "modernbert": (
         ModernBertConfig(
             **_SIZE,

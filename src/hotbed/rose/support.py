@@ -27,8 +27,10 @@ from hotbed.rose.registry import FAMILIES
 
 EXAMPLES = {
     "bert": "all-MiniLM, bge, e5, gte (base, large), LaBSE; ms-marco cross-encoders",
+    "jina_bert": "jina-embeddings-v2 (small, base), whose files say `bert`",
     "roberta": "all-distilroberta, all-roberta-large",
-    "xlm-roberta": "bge-m3, multilingual-e5, arctic-embed-l-v2.0; bge-reranker-v2-m3",
+    "xlm-roberta": "bge-m3, multilingual-e5, arctic-embed-l-v2.0; bge-reranker-v2-m3,"
+    " jina-reranker-v2",
     "camembert": "sentence-camembert",
     "distilbert": "msmarco-distilbert, multi-qa-distilbert, distiluse",
     "mpnet": "all-mpnet-base-v2, multi-qa-mpnet, paraphrase-mpnet",

@@ -19,6 +19,7 @@ from hotbed.checkpoint.records import (
     DebertaConfig,
     DecoderConfig,
     Gemma3Config,
+    JinaBertConfig,
     ModernBertConfig,
     MpnetConfig,
     RotaryBertConfig,
@@ -84,6 +85,14 @@ DEBERTA = DebertaConfig(
     intermediate_size=INNER,
     max_position_embeddings=64,
     position_buckets=4,  # so that texts of 9 tokens go past those of their own
+)
+JINA = JinaBertConfig(
+    vocab_size=60,
+    hidden_size=WIDTH,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=INNER,
+    max_position_embeddings=64,
 )
 NOMIC = RotaryBertConfig(
     vocab_size=60,
@@ -286,6 +295,7 @@ MODELS = {
     "gemma3": ("gemma3", GEMMA3),
     "mpnet": ("mpnet", MPNET),
     "deberta": ("deberta", DEBERTA),
+    "jina_bert": ("jina_bert", JINA),
     "nomic": ("rotary_bert", NOMIC),
     # Of the texts that it is tested with one is longer than 5 tokens.
     "nomic dynamic": (
