@@ -142,6 +142,11 @@ JINA = BERT | {
     "type_vocab_size": 2,
     "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"},
 }
+ELECTRA = BERT | {
+    "architectures": ["ElectraForSequenceClassification"],
+    "model_type": "electra",
+    "embedding_size": 384,
+}
 MPNET = BERT | {
     "architectures": ["MPNetModel"],
     "model_type": "mpnet",
@@ -169,6 +174,13 @@ LLAMA3 = {
     "original_max_position_embeddings": 8192,
 }
 REMOVED = object()
+
+
+NEMOTRON = LLAMA | {
+    "architectures": ["LlamaBidirectionalModel"],
+    "model_type": "llama_bidirec",
+    "pooling": "avg",
+}
 
 
 def read(tmp_path: Path, base: dict[str, Any], **changes: object) -> Architecture:

@@ -27,6 +27,8 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "qwen3 head dim 128": (make_qwen3, {"head_dim": 128, "layers": 1}),
     "bert to the last position": (make_family, {"config": "bert"}),
     "bert. prefix": (make_family, {"config": "bert", "prefix": "bert.", "pooling": "cls"}),
+    "electra": (make_family, {"config": "electra", "pooling": "cls"}),
+    "electra prefix": (make_family, {"config": "electra", "prefix": "electra."}),
     "roberta": (make_family, {"config": "roberta", "prefix": "roberta."}),
     "roberta without prefix": (make_family, {"config": "roberta", "pooling": "cls"}),
     "xlm-roberta prefix": (make_family, {"config": "xlm-roberta", "prefix": "roberta."}),
@@ -64,6 +66,10 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "llama without groups, head dim 128": (
         make_family,
         BPE | {"config": "llama", "num_key_value_heads": 4, "head_dim": 128},
+    ),
+    "llama of both sides, as llama-nemotron-embed": (
+        make_family,
+        BPE | {"config": "llama_bidirec"},
     ),
     "eurobert": (make_family, BPE | {"config": "eurobert"}),
     "eurobert prefix": (

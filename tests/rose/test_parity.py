@@ -25,7 +25,7 @@ from hotbed.rose.engine import RoseEngine
 from tests.rose.parity_models import MODELS, TRAINED, WINDOWS, WRONG
 from tests.support import jina_bert
 from tests.support.checkpoints import edit_json, make_bert, make_qwen3
-from tests.support.families import as_gte, make_family
+from tests.support.families import as_known, make_family
 
 MIN_COSINE = 0.999999
 MAX_RELATIVE_ERROR = 1e-4
@@ -37,7 +37,7 @@ def _reference(folder: Path, sequences: list[np.ndarray], pooling: str) -> np.nd
         return np.stack([_pooled(jina_bert.states(folder, ids), pooling) for ids in sequences])
     model, loading = AutoModel.from_pretrained(
         folder,
-        config=AutoConfig.for_model(**as_gte(values)),
+        config=AutoConfig.for_model(**as_known(values)),
         dtype=torch.float32,
         output_loading_info=True,
     )

@@ -41,6 +41,7 @@ MODELS: dict[str, tuple[Make, dict[str, Any]]] = {
         make_roberta_scorer,
         {"labels": 3, "prefix": "", "sharded": True},
     ),
+    "electra": (make_family_scorer, {"model_type": "electra"}),
     "roberta": (make_roberta_scorer, {"config": "roberta"}),
     "roberta with unused types": (
         make_family_scorer,

@@ -55,6 +55,8 @@ _DECODER = {
 }
 CONFIGS: dict[str, dict[str, Any]] = {
     "bert": _ENCODER | {"model_type": "bert", "max_position_embeddings": 96},
+    "electra": _ENCODER
+    | {"model_type": "electra", "embedding_size": 128, "max_position_embeddings": 96},
     "roberta": _ROBERTA | {"model_type": "roberta"},
     "xlm-roberta": _ROBERTA | {"model_type": "xlm-roberta"},
     "camembert": _ROBERTA | {"model_type": "camembert"},
@@ -127,7 +129,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "type_vocab_size": 1,
         "rope_parameters": {"rope_type": "default", "rope_theta": 160000.0},
     },
-    # As gte-base-en-v1.5 has it, in files that `transformers` cannot load: see `as_gte`.
+    # As gte-base-en-v1.5 has it, in files that `transformers` cannot load: see `as_known`.
     "new": _ENCODER
     | {
         "model_type": "new",
@@ -156,6 +158,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen2": _DECODER | {"model_type": "qwen2", "use_sliding_window": False},
     "qwen3": _DECODER | {"model_type": "qwen3", "use_sliding_window": False},
     "llama": _DECODER | {"model_type": "llama"},
+    # As llama-nemotron-embed has it, in files that `transformers` cannot load: see `as_known`.
+    "llama_bidirec": _DECODER
+    | {
+        "model_type": "llama_bidirec",
+        "architectures": ["LlamaBidirectionalModel"],
+        "pooling": "avg",
+        "auto_map": {"AutoModel": "llama_bidirectional_model.LlamaBidirectionalModel"},
+    },
     "eurobert": _DECODER
     | {"model_type": "eurobert", "tie_word_embeddings": False, "pad_token_id": 0},
     "mistral": _DECODER | {"model_type": "mistral", "sliding_window": 16},
@@ -235,7 +245,7 @@ def stored_shapes(
     import torch
     from transformers import AutoConfig
 
-    config = AutoConfig.for_model(**as_gte(values))
+    config = AutoConfig.for_model(**as_known(values))
     with torch.device("meta"):
         model = auto_class.from_config(config)
     class_name = type(model).__name__
@@ -247,12 +257,15 @@ def stored_shapes(
     return {name: info.shape for name, info in held.items()}, class_name
 
 
-def as_gte(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A config of type "new" as one of `transformers`' own type for the same files; others as is.
+def as_known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A config of a type of the authors' own as one that `transformers` knows; others as they are.
 
+    A bidirectional Llama is a Llama that is not causal; "new" is "gte" with other words:
     GTE's code turns pair i of a head of H by (s theta)^(-2i/H) / s^(2/H) where the file says "ntk"
     with factor s: the base s theta and linear scaling by s^(2/H).
     """
+    if values["model_type"] == "llama_bidirec":
+        return dict(values) | {"model_type": "llama", "is_causal": False}
     if values["model_type"] != "new":
         return dict(values)
     factor = values["rope_scaling"]["factor"]

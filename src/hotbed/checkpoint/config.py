@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hotbed.checkpoint.config_bert import read_bert, read_distilbert, read_mpnet, read_roberta
+from hotbed.checkpoint.config_bert import (
+    read_bert,
+    read_distilbert,
+    read_electra,
+    read_mpnet,
+    read_roberta,
+)
 from hotbed.checkpoint.config_deberta import read_deberta
 from hotbed.checkpoint.config_decoder import (
     PPLX_CLASS,
     PPLX_CODE,
     read_eurobert,
     read_llama,
+    read_llama_bidirec,
     read_mistral,
     read_pplx,
     read_qwen2,
@@ -53,10 +60,13 @@ _NEW_CLASSES = ("NewModel", "NewForMaskedLM", "NewForSequenceClassification")  #
 MODEL_TYPES: dict[str, ModelType] = {
     "bert": ModelType(
         "bert",
-        ("BertModel", "BertForMaskedLM", "BertForSequenceClassification"),
+        ("BertModel", "BertForMaskedLM", "BertForSequenceClassification", "Contriever"),
         read_bert,
     ),
     "jina_bert": ModelType("jina_bert", JINA_CLASSES, read_jina_bert),
+    "electra": ModelType(
+        "bert", ("ElectraModel", "ElectraForSequenceClassification"), read_electra
+    ),
     "roberta": ModelType(
         "bert",
         ("RobertaModel", "RobertaForMaskedLM", "RobertaForSequenceClassification"),
@@ -99,6 +109,7 @@ MODEL_TYPES: dict[str, ModelType] = {
     "llama": ModelType(
         "decoder", ("LlamaModel", "LlamaForCausalLM", "LlamaForSequenceClassification"), read_llama
     ),
+    "llama_bidirec": ModelType("decoder", ("LlamaBidirectionalModel",), read_llama_bidirec),
     "eurobert": ModelType("decoder", ("EuroBertModel", "EuroBertForMaskedLM"), read_eurobert),
     "mistral": ModelType(
         "decoder",

@@ -1,4 +1,4 @@
-"""config.json of BERT and its relatives: RoBERTa, XLM-R, CamemBERT, DistilBERT, MPNet."""
+"""config.json of BERT and its relatives: ELECTRA, RoBERTa, XLM-R, CamemBERT, DistilBERT, MPNet."""
 
 from __future__ import annotations
 
@@ -19,6 +19,14 @@ _DEFAULT_ROBERTA_PAD_ID = 1  # transformers' RobertaConfig
 
 def read_bert(fields: Fields, name: str) -> Architecture:
     """BERT: positions count from 0."""
+    return _read(fields, name, position_offset=0)
+
+
+def read_electra(fields: Fields, name: str) -> Architecture:
+    """ELECTRA's discriminator: BERT, where the embedding is as wide as the states (base, large)."""
+    fields.require("embedding_size", fields.count("hidden_size"))
+    if fields.values.get("embedding_size") is None:  # transformers' default is 128
+        raise invalid(f"{fields.path}: embedding_size is missing", param="embedding_size")
     return _read(fields, name, position_offset=0)
 
 

@@ -38,6 +38,14 @@ def read_llama(fields: Fields, name: str) -> Architecture:
     return Architecture(family="decoder", name=name, config=_config(fields))
 
 
+def read_llama_bidirec(fields: Fields, name: str) -> Architecture:
+    """NVIDIA's Llama that sees both sides, as its own code makes it."""
+    fields.require("attention_bias", False)
+    fields.require("mlp_bias", False)
+    fields.require("pooling", "avg")
+    return Architecture(family="decoder", name=name, config=_config(fields, causal=False))
+
+
 def read_eurobert(fields: Fields, name: str) -> Architecture:
     """EuroBERT: Llama's layers as an encoder (Boizard et al. 2025, arXiv 2503.05500)."""
     fields.require("attention_bias", False)

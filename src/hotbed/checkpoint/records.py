@@ -38,7 +38,9 @@ FamilyName = Literal[
 Pooling = Literal["mean", "cls", "last"]
 Quantizer = Literal["none", "pplx"]
 """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
-HeadKind = Literal["bert", "roberta", "distilbert", "modernbert", "deberta", "decoder", "yes_no"]
+HeadKind = Literal[
+    "bert", "electra", "roberta", "distilbert", "modernbert", "deberta", "decoder", "yes_no"
+]
 """Layer and names of the stored tensors, by the family they come from; see
 `hotbed.rose.models.heads`. ``yes_no``: the logit of "yes" less that of "no"."""
 PairForm = Literal["tokenizer", "qwen3_reranker", "mxbai_reranker"]

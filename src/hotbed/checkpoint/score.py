@@ -24,6 +24,7 @@ CAUSAL: dict[str, PairForm] = {
 """Language models that are rerankers too, and the template of those that are."""
 HEADS: dict[str, HeadKind] = {
     "BertForSequenceClassification": "bert",
+    "ElectraForSequenceClassification": "electra",
     "RobertaForSequenceClassification": "roberta",
     "XLMRobertaForSequenceClassification": "roberta",
     "CamembertForSequenceClassification": "roberta",
@@ -195,14 +196,14 @@ def _pair_form(
 
 
 def _has_token_types(transformer: ModelFolder, architecture: Architecture) -> bool:
-    """Whether pairs have token types: BERT's have, unless its tokenizer is said to give none.
+    """Whether pairs have token types: BERT's and ELECTRA's have, unless their tokenizer gives none.
 
     Its relatives' tokenizers give none, whatever the size of the table of types.
     """
     config = architecture.config
     if not isinstance(config, BertConfig) or config.type_vocab_size < 2:
         return False
-    if HEADS[architecture.name] != "bert":
+    if HEADS[architecture.name] not in ("bert", "electra"):
         return False
     if not transformer.has(TOKENIZER_SETTINGS_FILE):
         return True

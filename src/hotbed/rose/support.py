@@ -26,8 +26,9 @@ from hotbed.rose.attention.select import describe
 from hotbed.rose.registry import FAMILIES
 
 EXAMPLES = {
-    "bert": "all-MiniLM, bge, e5, gte (base, large), LaBSE; ms-marco cross-encoders",
+    "bert": "all-MiniLM, bge, e5, gte (base, large), LaBSE, Contriever; ms-marco cross-encoders",
     "jina_bert": "jina-embeddings-v2 (small, base), whose files say `bert`",
+    "electra": "base and large: ms-marco-electra-base",
     "roberta": "all-distilroberta, all-roberta-large",
     "xlm-roberta": "bge-m3, multilingual-e5, arctic-embed-l-v2.0; bge-reranker-v2-m3,"
     " jina-reranker-v2",
@@ -42,6 +43,7 @@ EXAMPLES = {
     " gte-multilingual-reranker-base",
     "gemma3_text": "EmbeddingGemma",
     "llama": "embedders on a Llama 2 or 3 backbone",
+    "llama_bidirec": "llama-nemotron-embed",
     "eurobert": "embedders on EuroBERT 210m, 610m, 2.1B",
     "mistral": "e5-mistral, SFR-Embedding-Mistral, Linq-Embed-Mistral",
     "qwen2": "gte-Qwen2 (`is_causal` false: bidirectional), mxbai-rerank-v2",
@@ -82,6 +84,7 @@ softmax or none: what the files say, else by the number of labels and `problem_t
 _HEADS: dict[HeadKind, str] = {
     "bert": "pooler (dense, tanh) and classifier; first token",
     "roberta": "classifier (dense, tanh, out_proj); first token",
+    "electra": "classifier (dense, GELU, out_proj); first token",
     "distilbert": "pre_classifier (ReLU) and classifier; first token",
     "deberta": "pooler (dense, GELU) and classifier; first token",
     "modernbert": "head (dense, GELU, norm) and classifier; first token or mean",

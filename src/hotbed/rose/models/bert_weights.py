@@ -45,6 +45,7 @@ _UNUSED = (
     r"embeddings\.position_ids",
     r"embeddings\.token_type_ids",
     r"pooler\..*",
+    r"discriminator_predictions\..*",
     r"cls\..*",
     r"lm_head\..*",
     r"vocab_(transform|layer_norm|projector)\..*",

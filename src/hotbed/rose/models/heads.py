@@ -1,6 +1,7 @@
 """The heads of models that score: where their tensors are stored, and the layer made of them.
 
     bert, roberta   W2 tanh(W1 x + b1) + b2
+    electra         W2 gelu(W1 x + b1) + b2
     distilbert      W2 relu(W1 x + b1) + b2
     deberta         W2 gelu(W1 x + b1) + b2
     modernbert      W2 LayerNorm(gelu(W1 x + b1)) + b2
@@ -35,6 +36,7 @@ class _Names(NamedTuple):
 _WITH_DENSE: dict[HeadKind, _Names] = {
     "bert": _Names("pooler.dense", "classifier", "tanh"),
     "roberta": _Names("classifier.dense", "classifier.out_proj", "tanh"),
+    "electra": _Names("classifier.dense", "classifier.out_proj", "gelu"),
     "distilbert": _Names("pre_classifier", "classifier", "relu"),
     "deberta": _Names("pooler.dense", "classifier", "gelu"),
     "modernbert": _Names("head.dense", "classifier", "gelu", "head.norm"),
