@@ -6,127 +6,33 @@ does not support is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
-from hotbed.checkpoint.config_bert import (
-    read_bert,
-    read_distilbert,
-    read_electra,
-    read_mpnet,
-    read_roberta,
+from hotbed.checkpoint import (
+    config_bert,
+    config_deberta,
+    config_decoder,
+    config_gemma3,
+    config_jina_bert,
+    config_modernbert,
+    config_rotary_bert,
 )
-from hotbed.checkpoint.config_deberta import read_deberta
-from hotbed.checkpoint.config_decoder import (
-    PPLX_CLASS,
-    PPLX_CODE,
-    read_eurobert,
-    read_llama,
-    read_llama_bidirec,
-    read_mistral,
-    read_pplx,
-    read_qwen2,
-    read_qwen3,
-)
-from hotbed.checkpoint.config_fields import CONFIG_FILE, Architecture, Fields
-from hotbed.checkpoint.config_gemma3 import read_gemma3
-from hotbed.checkpoint.config_jina_bert import JINA_CLASSES, read_jina_bert
-from hotbed.checkpoint.config_modernbert import read_modernbert
-from hotbed.checkpoint.config_rotary_bert import read_gte, read_nomic_bert
+from hotbed.checkpoint.config_decoder import PPLX_CODE
+from hotbed.checkpoint.config_fields import CONFIG_FILE, Architecture, Fields, ModelType
+from hotbed.checkpoint.config_jina_bert import JINA_CLASSES
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
-from hotbed.checkpoint.records import FamilyName
 from hotbed.core.errors import invalid
 
+MODEL_TYPES: dict[str, ModelType] = (
+    config_bert.TYPES
+    | config_jina_bert.TYPES
+    | config_deberta.TYPES
+    | config_modernbert.TYPES
+    | config_rotary_bert.TYPES
+    | config_gemma3.TYPES
+    | config_decoder.TYPES
+)
+"""By ``model_type``."""
 _JINA_ARCHITECTURES = tuple([name] for name in JINA_CLASSES)
 _ADAPTER_FILE = "adapter_config.json"
-
-
-class ModelType(NamedTuple):
-    """How one ``model_type`` is read.
-
-    Attributes:
-        family: what the reader makes of it.
-        classes: that ``architectures`` may name.
-        read: from the keys and ``architectures[0]``.
-    """
-
-    family: FamilyName
-    classes: tuple[str, ...]
-    read: Callable[[Fields, str], Architecture]
-
-
-_GTE_CLASSES = ("GteModel", "GteForMaskedLM", "GteForSequenceClassification")
-_NEW_CLASSES = ("NewModel", "NewForMaskedLM", "NewForSequenceClassification")  # of GTE's own code
-MODEL_TYPES: dict[str, ModelType] = {
-    "bert": ModelType(
-        "bert",
-        ("BertModel", "BertForMaskedLM", "BertForSequenceClassification", "Contriever"),
-        read_bert,
-    ),
-    "jina_bert": ModelType("jina_bert", JINA_CLASSES, read_jina_bert),
-    "electra": ModelType(
-        "bert", ("ElectraModel", "ElectraForSequenceClassification"), read_electra
-    ),
-    "roberta": ModelType(
-        "bert",
-        ("RobertaModel", "RobertaForMaskedLM", "RobertaForSequenceClassification"),
-        read_roberta,
-    ),
-    "xlm-roberta": ModelType(
-        "bert",
-        ("XLMRobertaModel", "XLMRobertaForMaskedLM", "XLMRobertaForSequenceClassification"),
-        read_roberta,
-    ),
-    "camembert": ModelType(
-        "bert",
-        ("CamembertModel", "CamembertForMaskedLM", "CamembertForSequenceClassification"),
-        read_roberta,
-    ),
-    "distilbert": ModelType(
-        "bert",
-        ("DistilBertModel", "DistilBertForMaskedLM", "DistilBertForSequenceClassification"),
-        read_distilbert,
-    ),
-    "mpnet": ModelType(
-        "mpnet", ("MPNetModel", "MPNetForMaskedLM", "MPNetForSequenceClassification"), read_mpnet
-    ),
-    "deberta-v2": ModelType(
-        "deberta",
-        ("DebertaV2Model", "DebertaV2ForMaskedLM", "DebertaV2ForSequenceClassification"),
-        read_deberta,
-    ),
-    "modernbert": ModelType(
-        "modernbert",
-        ("ModernBertModel", "ModernBertForMaskedLM", "ModernBertForSequenceClassification"),
-        read_modernbert,
-    ),
-    "nomic_bert": ModelType(
-        "rotary_bert", ("NomicBertModel", "NomicBertForMaskedLM"), read_nomic_bert
-    ),
-    "gte": ModelType("rotary_bert", (*_GTE_CLASSES, *_NEW_CLASSES), read_gte),
-    "new": ModelType("rotary_bert", _NEW_CLASSES, read_gte),
-    "gemma3_text": ModelType("gemma3", ("Gemma3TextModel", "Gemma3ForCausalLM"), read_gemma3),
-    "llama": ModelType(
-        "decoder", ("LlamaModel", "LlamaForCausalLM", "LlamaForSequenceClassification"), read_llama
-    ),
-    "llama_bidirec": ModelType("decoder", ("LlamaBidirectionalModel",), read_llama_bidirec),
-    "eurobert": ModelType("decoder", ("EuroBertModel", "EuroBertForMaskedLM"), read_eurobert),
-    "mistral": ModelType(
-        "decoder",
-        ("MistralModel", "MistralForCausalLM", "MistralForSequenceClassification"),
-        read_mistral,
-    ),
-    "qwen2": ModelType(
-        "decoder", ("Qwen2Model", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification"), read_qwen2
-    ),
-    "qwen3": ModelType(
-        "decoder",
-        ("Qwen3Model", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification", PPLX_CLASS),
-        read_qwen3,
-    ),
-    "bidirectional_pplx_qwen3": ModelType("decoder", (PPLX_CLASS,), read_pplx),
-}
-"""By ``model_type``; the first class is meant where config.json names none."""
 
 
 def read_config(folder: ModelFolder) -> Architecture:

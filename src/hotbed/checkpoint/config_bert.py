@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotbed.checkpoint.config_fields import Architecture, Fields
+from hotbed.checkpoint.config_fields import Architecture, Fields, ModelType
 from hotbed.checkpoint.records import BertConfig, MpnetConfig
 from hotbed.core.errors import invalid
 
@@ -89,3 +89,89 @@ def _read(fields: Fields, name: str, *, position_offset: int, naming: str = "ber
             param="max_position_embeddings",
         )
     return Architecture(family="bert", name=name, config=config)
+
+
+TYPES: dict[str, ModelType] = {
+    "bert": ModelType(
+        "bert",
+        read_bert,
+        (
+            "BertModel",
+            "BertForMaskedLM",
+            "BertForSequenceClassification",
+            "Contriever",
+        ),
+        example=(
+            "all-MiniLM, bge, e5, gte (base, large), LaBSE, Contriever; ms-marco cross-encoders"
+        ),
+        heads={"BertForSequenceClassification": "bert"},
+    ),
+    "electra": ModelType(
+        "bert",
+        read_electra,
+        (
+            "ElectraModel",
+            "ElectraForSequenceClassification",
+        ),
+        example="base and large: ms-marco-electra-base",
+        heads={"ElectraForSequenceClassification": "electra"},
+    ),
+    "roberta": ModelType(
+        "bert",
+        read_roberta,
+        (
+            "RobertaModel",
+            "RobertaForMaskedLM",
+            "RobertaForSequenceClassification",
+        ),
+        example="all-distilroberta, all-roberta-large",
+        heads={"RobertaForSequenceClassification": "roberta"},
+    ),
+    "xlm-roberta": ModelType(
+        "bert",
+        read_roberta,
+        (
+            "XLMRobertaModel",
+            "XLMRobertaForMaskedLM",
+            "XLMRobertaForSequenceClassification",
+        ),
+        example=(
+            "bge-m3, multilingual-e5, arctic-embed-l-v2.0; bge-reranker-v2-m3, jina-reranker-v2"
+        ),
+        heads={"XLMRobertaForSequenceClassification": "roberta"},
+    ),
+    "camembert": ModelType(
+        "bert",
+        read_roberta,
+        (
+            "CamembertModel",
+            "CamembertForMaskedLM",
+            "CamembertForSequenceClassification",
+        ),
+        example="sentence-camembert",
+        heads={"CamembertForSequenceClassification": "roberta"},
+    ),
+    "distilbert": ModelType(
+        "bert",
+        read_distilbert,
+        (
+            "DistilBertModel",
+            "DistilBertForMaskedLM",
+            "DistilBertForSequenceClassification",
+        ),
+        example="msmarco-distilbert, multi-qa-distilbert, distiluse",
+        heads={"DistilBertForSequenceClassification": "distilbert"},
+    ),
+    "mpnet": ModelType(
+        "mpnet",
+        read_mpnet,
+        (
+            "MPNetModel",
+            "MPNetForMaskedLM",
+            "MPNetForSequenceClassification",
+        ),
+        example="all-mpnet-base-v2, multi-qa-mpnet, paraphrase-mpnet",
+        heads={"MPNetForSequenceClassification": "roberta"},
+    ),
+}
+"""By ``model_type``."""

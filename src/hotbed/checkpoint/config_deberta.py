@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotbed.checkpoint.config_fields import Architecture, Fields
+from hotbed.checkpoint.config_fields import Architecture, Fields, ModelType
 from hotbed.checkpoint.folder import unsupported
 from hotbed.checkpoint.records import DebertaConfig
 
@@ -37,3 +37,19 @@ def read_deberta(fields: Fields, name: str) -> Architecture:
     fields.divisible("hidden_size", "num_attention_heads")
     fields.require("attention_head_size", config.head_dim)
     return Architecture(family="deberta", name=name, config=config)
+
+
+TYPES: dict[str, ModelType] = {
+    "deberta-v2": ModelType(
+        "deberta",
+        read_deberta,
+        (
+            "DebertaV2Model",
+            "DebertaV2ForMaskedLM",
+            "DebertaV2ForSequenceClassification",
+        ),
+        example="DeBERTa-v3: mxbai-rerank v1, nli-deberta-v3 and other classifiers",
+        heads={"DebertaV2ForSequenceClassification": "deberta"},
+    ),
+}
+"""By ``model_type``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotbed.checkpoint.config_fields import Architecture, Fields
+from hotbed.checkpoint.config_fields import Architecture, Fields, ModelType
 from hotbed.checkpoint.folder import unsupported
 from hotbed.checkpoint.records import JinaBertConfig
 
@@ -21,3 +21,17 @@ def read_jina_bert(fields: Fields, name: str) -> Architecture:
     config = fields.convert(JinaBertConfig)
     fields.divisible("hidden_size", "num_attention_heads")
     return Architecture(family="jina_bert", name=name, config=config)
+
+
+TYPES: dict[str, ModelType] = {
+    "jina_bert": ModelType(
+        "jina_bert",
+        read_jina_bert,
+        (
+            "JinaBertModel",
+            "JinaBertForMaskedLM",
+        ),
+        example="jina-embeddings-v2 (small, base), whose files say `bert`",
+    ),
+}
+"""By ``model_type``."""

@@ -9,6 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from hotbed.checkpoint.activation import read_activation
+from hotbed.checkpoint.config import MODEL_TYPES
 from hotbed.checkpoint.config_fields import CONFIG_FILE, Architecture
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
 from hotbed.checkpoint.modules import MODULES_FILE, Module
@@ -23,22 +24,7 @@ CAUSAL: dict[str, PairForm] = {
 }
 """Language models that are rerankers too, and the template of those that are."""
 HEADS: dict[str, HeadKind] = {
-    "BertForSequenceClassification": "bert",
-    "ElectraForSequenceClassification": "electra",
-    "RobertaForSequenceClassification": "roberta",
-    "XLMRobertaForSequenceClassification": "roberta",
-    "CamembertForSequenceClassification": "roberta",
-    "MPNetForSequenceClassification": "roberta",
-    "DistilBertForSequenceClassification": "distilbert",
-    "DebertaV2ForSequenceClassification": "deberta",
-    "ModernBertForSequenceClassification": "modernbert",
-    "GteForSequenceClassification": "bert",
-    "NewForSequenceClassification": "bert",
-    "LlamaForSequenceClassification": "decoder",
-    "MistralForSequenceClassification": "decoder",
-    "Qwen2ForSequenceClassification": "decoder",
-    "Qwen3ForSequenceClassification": "decoder",
-    **dict.fromkeys(CAUSAL, "yes_no"),
+    name: kind for known in MODEL_TYPES.values() for name, kind in known.heads.items()
 }
 """By architecture: the models that score."""
 _YES_NO: dict[PairForm, tuple[str, str]] = {

@@ -25,33 +25,6 @@ from hotbed.core.output import OutputDtype
 from hotbed.rose.attention.select import describe
 from hotbed.rose.registry import FAMILIES
 
-EXAMPLES = {
-    "bert": "all-MiniLM, bge, e5, gte (base, large), LaBSE, Contriever; ms-marco cross-encoders",
-    "jina_bert": "jina-embeddings-v2 (small, base), whose files say `bert`",
-    "electra": "base and large: ms-marco-electra-base",
-    "roberta": "all-distilroberta, all-roberta-large",
-    "xlm-roberta": "bge-m3, multilingual-e5, arctic-embed-l-v2.0; bge-reranker-v2-m3,"
-    " jina-reranker-v2",
-    "camembert": "sentence-camembert",
-    "distilbert": "msmarco-distilbert, multi-qa-distilbert, distiluse",
-    "mpnet": "all-mpnet-base-v2, multi-qa-mpnet, paraphrase-mpnet",
-    "deberta-v2": "DeBERTa-v3: mxbai-rerank v1, nli-deberta-v3 and other classifiers",
-    "modernbert": "gte-modernbert, ettin, modernbert-embed; gte-reranker-modernbert",
-    "nomic_bert": "nomic-embed-text v1 and v1.5, arctic-embed-m-long",
-    "gte": "arctic-embed-m-v2.0",
-    "new": "gte-base-en-v1.5, gte-large-en-v1.5, gte-multilingual-base;"
-    " gte-multilingual-reranker-base",
-    "gemma3_text": "EmbeddingGemma",
-    "llama": "embedders on a Llama 2 or 3 backbone",
-    "llama_bidirec": "llama-nemotron-embed",
-    "eurobert": "embedders on EuroBERT 210m, 610m, 2.1B",
-    "mistral": "e5-mistral, SFR-Embedding-Mistral, Linq-Embed-Mistral",
-    "qwen2": "gte-Qwen2 (`is_causal` false: bidirectional), mxbai-rerank-v2",
-    "qwen3": "Qwen3-Embedding (bidirectional with `is_causal` false), Qwen3-Reranker",
-    "bidirectional_pplx_qwen3": "pplx-embed-v1, pplx-embed-context-v1 (rows of chunks)",
-}
-"""What people serve, by ``model_type``; for orientation: what counts is the config."""
-
 _HEAD = """\
 # Supported models
 
@@ -119,7 +92,7 @@ def page() -> str:
                 f"`{name}`",
                 ", ".join(f"`{c}`" for c in known.classes),
                 _link(known.family),
-                EXAMPLES[name],
+                known.example,
             )
             for name, known in MODEL_TYPES.items()
         ),
