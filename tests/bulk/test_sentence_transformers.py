@@ -42,6 +42,11 @@ MODELS: dict[str, dict[str, Any]] = {
         "tokenizer": "bpe with end",
         "dense": [(512, IDENTITY, False), (64, IDENTITY, False)],
     },
+    "t5 and a dense module, as sentence-t5": {
+        "config": "t5",
+        "tokenizer": "bpe with end",
+        "dense": [(48, IDENTITY, False)],
+    },
     "dense, not normalised": {"config": "bert", "dense": [(48, GELU, True)], "normalize": False},
 }
 

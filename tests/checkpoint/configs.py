@@ -147,6 +147,20 @@ ELECTRA = BERT | {
     "model_type": "electra",
     "embedding_size": 384,
 }
+T5: dict[str, Any] = {
+    "architectures": ["T5EncoderModel"],
+    "model_type": "t5",
+    "vocab_size": 32128,
+    "d_model": 768,
+    "d_kv": 64,
+    "d_ff": 3072,
+    "num_layers": 12,
+    "num_heads": 12,
+    "n_positions": 512,
+    "feed_forward_proj": "relu",
+    "layer_norm_epsilon": 1e-06,
+    "relative_attention_num_buckets": 32,
+}
 MPNET = BERT | {
     "architectures": ["MPNetModel"],
     "model_type": "mpnet",

@@ -9,7 +9,13 @@ import pytest
 
 from hotbed.checkpoint.config import read_config
 from hotbed.checkpoint.folder import ModelFolder
-from hotbed.checkpoint.records import BertConfig, DecoderConfig, Gemma3Config, ModernBertConfig
+from hotbed.checkpoint.records import (
+    BertConfig,
+    DecoderConfig,
+    Gemma3Config,
+    ModernBertConfig,
+    T5Config,
+)
 from tests.checkpoint.configs import (
     BERT,
     DEBERTA,
@@ -30,6 +36,7 @@ from tests.checkpoint.configs import (
     QWEN2,
     QWEN3,
     REMOVED,
+    T5,
     XLMR,
     read,
 )
@@ -131,6 +138,16 @@ def test_jinas_bert_has_berts_type(tmp_path: Path) -> None:
     assert found.config.longest_sequence == 8192
 
 
+def test_t5s_fields_have_names_of_their_own(tmp_path: Path) -> None:
+    config = read(tmp_path, T5, layer_norm_epsilon=1e-3).config
+    assert isinstance(config, T5Config)
+    assert (config.hidden_size, config.head_dim, config.layer_norm_eps) == (768, 64, 1e-3)
+    assert (config.is_gated, config.longest_sequence) == (False, 512)
+    gated = read(tmp_path, T5, feed_forward_proj="gated-gelu", n_positions=REMOVED).config
+    assert isinstance(gated, T5Config)
+    assert (gated.is_gated, gated.longest_sequence) == (True, 512)
+
+
 def test_eurobert_is_an_encoder(tmp_path: Path) -> None:
     found = read(tmp_path, EUROBERT)
     assert (found.family, found.is_causal) == ("decoder", False)
@@ -202,6 +219,10 @@ def test_pplx_is_bidirectional_with_its_own_quantiser(
         (ELECTRA, {"embedding_size": 128}, ["embedding_size is 128", "384"]),
         (ELECTRA, {"embedding_size": REMOVED}, ["embedding_size is missing"]),
         (NEMOTRON, {"pooling": "last"}, ["pooling", '"avg"']),
+        (T5, {"feed_forward_proj": "gated-silu"}, ["feed_forward_proj", '"gated-gelu"']),
+        (T5, {"relative_attention_max_distance": 64}, ["relative_attention_max_distance", "128"]),
+        (T5, {"relative_attention_num_buckets": 6}, ["relative_attention_num_buckets"]),
+        (T5, {"d_kv": REMOVED}, ["head_dim"]),
         (MPNET, {"hidden_act": "relu"}, ['"relu"', '"gelu"']),
         (MPNET, {"relative_attention_num_buckets": 3}, ["relative_attention_num_buckets"]),
         (MPNET, {"max_position_embeddings": 2}, ["max_position_embeddings"]),

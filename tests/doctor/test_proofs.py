@@ -65,8 +65,8 @@ def distances_turned_round(patch: pytest.MonkeyPatch) -> None:
     ("fault", "found"),
     [
         (half_a_rotation, ROTARY),
-        (norms_without_scale, {"decoder", "gemma3"}),
-        (no_distances, {"mpnet"}),
+        (norms_without_scale, {"decoder", "gemma3", "t5"}),
+        (no_distances, {"mpnet", "t5"}),
         (distances_turned_round, {"deberta"}),
         (weights_without_one, {"gemma3"}),
         (no_slopes, {"jina_bert"}),

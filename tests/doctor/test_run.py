@@ -137,7 +137,7 @@ def test_nan_is_no_proof_and_no_json(
     code, report = _report(capsys)
     assert code == 1
     proved = [p["what"] for p in report["proofs"] if p["works"]]
-    assert proved == ["model deberta", "model jina_bert", "model mpnet"], (
+    assert proved == ["model deberta", "model jina_bert", "model mpnet", "model t5"], (
         "they have attention of their own"
     )
 

@@ -56,6 +56,12 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "modernbert": (make_family, {"config": "modernbert", "prefix": "model."}),
     "modernbert cls": (make_family, {"config": "modernbert", "pooling": "cls"}),
+    "t5": (make_family, {"config": "t5"}),
+    "t5 gated, as 1.1": (make_family, {"config": "t5", "feed_forward_proj": "gated-gelu"}),
+    "t5 prefix, more heads than are wide": (
+        make_family,
+        {"config": "t5", "num_heads": 6, "prefix": "transformer.", "pooling": "cls"},
+    ),
     "qwen2 causal last": (make_family, BPE | {"config": "qwen2", "pooling": "last"}),
     "qwen2 bidirectional, as gte-Qwen2": (
         make_family,
@@ -227,6 +233,7 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("deberta-v2", {}, {"max_position_embeddings": 128}),
     ("deberta-v2", {}, {"layer_norm_eps": 1e-2}),
     ("jina_bert", {}, {"num_attention_heads": 6}),
+    ("t5", {}, {"layer_norm_epsilon": 0.1}),
     ("nomic_bert", {}, {"rope_parameters": {"rope_theta": 900.0}}),
     ("gte", {}, {"rope_parameters": {"rope_theta": 150000.0}}),
     ("mistral", BPE, {"sliding_window": 15}),

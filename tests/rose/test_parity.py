@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig
 
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.output import OutputSegment, OutputSpec
@@ -25,7 +25,7 @@ from hotbed.rose.engine import RoseEngine
 from tests.rose.parity_models import MODELS, TRAINED, WINDOWS, WRONG
 from tests.support import jina_bert
 from tests.support.checkpoints import edit_json, make_bert, make_qwen3
-from tests.support.families import as_known, make_family
+from tests.support.families import as_known, encoder_class, make_family
 
 MIN_COSINE = 0.999999
 MAX_RELATIVE_ERROR = 1e-4
@@ -35,7 +35,7 @@ def _reference(folder: Path, sequences: list[np.ndarray], pooling: str) -> np.nd
     values = json.loads((folder / "config.json").read_text())
     if values["architectures"] == [jina_bert.CLASS_NAME]:
         return np.stack([_pooled(jina_bert.states(folder, ids), pooling) for ids in sequences])
-    model, loading = AutoModel.from_pretrained(
+    model, loading = encoder_class(values).from_pretrained(
         folder,
         config=AutoConfig.for_model(**as_known(values)),
         dtype=torch.float32,

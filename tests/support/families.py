@@ -155,6 +155,17 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "rope_local_base_freq": 10000.0,
         "use_bidirectional_attention": True,
     },
+    "t5": {
+        "model_type": "t5",
+        "architectures": ["T5EncoderModel"],
+        "d_model": 128,
+        "d_kv": 32,
+        "d_ff": 192,
+        "num_layers": 3,
+        "num_heads": 2,
+        "n_positions": 160,
+        "feed_forward_proj": "relu",
+    },
     "qwen2": _DECODER | {"model_type": "qwen2", "use_sliding_window": False},
     "qwen3": _DECODER | {"model_type": "qwen3", "use_sliding_window": False},
     "llama": _DECODER | {"model_type": "llama"},
@@ -208,9 +219,7 @@ def make_family(
     if values.get("architectures") == [jina_bert.CLASS_NAME]:
         shapes, class_name = jina_bert.jina_bert_shapes(values), jina_bert.CLASS_NAME
     else:
-        from transformers import AutoModel
-
-        shapes, class_name = stored_shapes(AutoModel, values)
+        shapes, class_name = stored_shapes(encoder_class(values), values)
     values.setdefault("architectures", [class_name])
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", values)
@@ -224,13 +233,21 @@ def make_family(
     write_tensors(folder, tensors, dtype="float32", sharded=sharded, prefix=prefix)
     write_sentence_transformers(
         folder,
-        hidden=values.get("hidden_size") or values["dim"],
+        hidden=next(values[key] for key in ("hidden_size", "dim", "d_model") if key in values),
         pooling=pooling,
         normalize=normalize,
         max_seq_length=max_seq_length,
         dense=dense,
     )
     return folder
+
+
+def encoder_class(values: Mapping[str, Any]) -> Any:
+    """The class of `transformers` that makes the encoder of a config.json."""
+    from transformers import AutoModel, AutoModelForTextEncoding
+
+    # AutoModel would make T5's decoder too.
+    return AutoModelForTextEncoding if values["model_type"] == "t5" else AutoModel
 
 
 def stored_shapes(
@@ -250,7 +267,9 @@ def stored_shapes(
         model = auto_class.from_config(config)
     class_name = type(model).__name__
     if values["model_type"] not in _RENAMED:
-        return {name: tuple(t.shape) for name, t in model.state_dict().items()}, class_name
+        shapes = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+        shapes.pop("encoder.embed_tokens.weight", None)  # of T5: stored once, as shared.weight
+        return shapes, class_name
     with tempfile.TemporaryDirectory() as folder:
         auto_class.from_config(config).save_pretrained(folder)
         held = read_header(Path(folder) / "model.safetensors")

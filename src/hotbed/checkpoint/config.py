@@ -14,6 +14,7 @@ from hotbed.checkpoint import (
     config_jina_bert,
     config_modernbert,
     config_rotary_bert,
+    config_t5,
 )
 from hotbed.checkpoint.config_decoder import PPLX_CODE
 from hotbed.checkpoint.config_fields import CONFIG_FILE, Architecture, Fields, ModelType
@@ -27,6 +28,7 @@ MODEL_TYPES: dict[str, ModelType] = (
     | config_deberta.TYPES
     | config_modernbert.TYPES
     | config_rotary_bert.TYPES
+    | config_t5.TYPES
     | config_gemma3.TYPES
     | config_decoder.TYPES
 )

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 FamilyName = Literal[
-    "bert", "deberta", "decoder", "gemma3", "jina_bert", "modernbert", "mpnet", "rotary_bert"
+    "bert", "deberta", "decoder", "gemma3", "jina_bert", "modernbert", "mpnet", "rotary_bert", "t5"
 ]
 Pooling = Literal["mean", "cls", "last"]
 Quantizer = Literal["none", "pplx"]
@@ -271,6 +271,26 @@ class RotaryBertConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_position_embeddings
 
 
+class T5Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of T5's config.json that its encoder uses, by the names of the others'."""
+
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    head_dim: _Count
+    intermediate_size: _Count
+    max_position_embeddings: _Count = 512
+    relative_attention_num_buckets: Annotated[int, msgspec.Meta(ge=4, multiple_of=4)] = 32
+    layer_norm_eps: _Positive = msgspec.field(default=1e-6, name="layer_norm_epsilon")
+    is_gated: bool = False
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens of the longest text."""
+        return self.max_position_embeddings
+
+
 ArchitectureConfig = (
     BertConfig
     | DebertaConfig
@@ -280,6 +300,7 @@ ArchitectureConfig = (
     | ModernBertConfig
     | MpnetConfig
     | RotaryBertConfig
+    | T5Config
 )
 
 

@@ -23,6 +23,7 @@ _ANCHOR: dict[FamilyName, str] = {
     "rotary_bert": "embeddings.word_embeddings.weight",
     "decoder": "embed_tokens.weight",
     "gemma3": "embed_tokens.weight",
+    "t5": "shared.weight",
 }
 _BODY: dict[FamilyName, tuple[str, ...]] = {
     "bert": ("embeddings.", "emb_ln.", "encoder.", "transformer."),
@@ -33,6 +34,7 @@ _BODY: dict[FamilyName, tuple[str, ...]] = {
     "rotary_bert": ("embeddings.", "emb_ln.", "encoder."),
     "decoder": ("embed_tokens.", "layers.", "norm."),
     "gemma3": ("embed_tokens.", "layers.", "norm."),
+    "t5": ("shared.", "encoder."),
 }
 
 

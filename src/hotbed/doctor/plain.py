@@ -23,6 +23,7 @@ FAMILIES: dict[str, Callable[[Any, Weights, Tensor], Tensor]] = {
     "modernbert": plain_encoders.modernbert,
     "mpnet": plain_encoders.mpnet,
     "rotary_bert": plain_encoders.rotary_bert,
+    "t5": plain_encoders.t5,
 }
 """From the family's record, fp32 weights and embedded tokens [T, D] to the final states [T, D]."""
 

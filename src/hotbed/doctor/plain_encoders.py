@@ -1,4 +1,6 @@
-"""The encoders once more: BERT, MPNet, DeBERTa, Jina's BERT, GTE's rotary BERT, ModernBERT."""
+"""The encoders once more: BERT, MPNet, DeBERTa, Jina's BERT, GTE's rotary BERT, ModernBERT,
+T5.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from hotbed.checkpoint.records import (
     ModernBertConfig,
     MpnetConfig,
     RotaryBertConfig,
+    T5Config,
 )
 from hotbed.core.rope import DynamicScaling
 from hotbed.doctor.plain_parts import (
@@ -23,6 +26,7 @@ from hotbed.doctor.plain_parts import (
     distances,
     layer_norm,
     linear,
+    rms_norm,
     rotate,
     visible,
 )
@@ -40,14 +44,31 @@ def mpnet(c: MpnetConfig, w: Weights, x: Tensor) -> Tensor:
     """BERT without segments, its scores with a bias by distance."""
     start = c.position_offset
     x = layer_norm(x + w["position"][start : start + len(x)], w, "embedding_norm", c.layer_norm_eps)
+    return _post_norm_layers(c, w, x, _learned_bias(c, w, x))
+
+
+def _learned_bias(c: MpnetConfig | T5Config, w: Weights, x: Tensor) -> Tensor:
     half = c.relative_attention_num_buckets // 2
     exact = half // 2
     ahead = distances(len(x), x.device)
     far = ahead.abs().clamp_min(1).float()
     grown = exact + (torch.log(far / exact) / math.log(128 / exact) * (half - exact)).long()
     bucket = torch.where(ahead.abs() < exact, ahead.abs(), grown.clamp_max(half - 1))
-    bias = w["distance"][bucket + half * (ahead > 0)].permute(2, 0, 1)
-    return _post_norm_layers(c, w, x, bias)
+    return w["distance"][bucket + half * (ahead > 0)].permute(2, 0, 1)
+
+
+def t5(c: T5Config, w: Weights, x: Tensor) -> Tensor:
+    """Gated, as 1.1; q is scaled up again by what the scores are divided by."""
+    assert c.is_gated, "written for the gated form"
+    bias, eps = _learned_bias(c, w, x), c.layer_norm_eps
+    for i in range(c.num_hidden_layers):
+        p = f"layers.{i}."
+        n = rms_norm(x, w[p + "attention_norm"], eps)
+        q, k, v = linear(n, w, p + "qkv").view(len(x), 3, -1, c.head_dim).unbind(1)
+        x = x + linear(attend(q * c.head_dim**0.5, k, v, bias), w, p + "out")
+        gate, up = linear(rms_norm(x, w[p + "mlp_norm"], eps), w, p + "up").chunk(2, dim=-1)
+        x = x + linear(F.gelu(gate, approximate="tanh") * up, w, p + "down")
+    return rms_norm(x, w["final_norm"], eps)
 
 
 def deberta(c: DebertaConfig, w: Weights, x: Tensor) -> Tensor:

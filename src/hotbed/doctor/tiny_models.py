@@ -13,6 +13,7 @@ from hotbed.checkpoint.records import (
     ModernBertConfig,
     MpnetConfig,
     RotaryBertConfig,
+    T5Config,
 )
 from hotbed.core.rope import DynamicScaling
 from hotbed.rose.recipe import Recipe
@@ -70,6 +71,7 @@ MODELS: dict[str, tuple[Any, Recipe]] = {
         MpnetConfig(**_SIZE | {"max_position_embeddings": MAX_TOKENS + 2}),
         Recipe("mean", True, "none"),
     ),
+    "t5": (T5Config(**_SIZE, head_dim=64, is_gated=True), Recipe("mean", True, "none")),
     "rotary_bert": (
         RotaryBertConfig(
             **_SIZE,

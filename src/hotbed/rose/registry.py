@@ -20,6 +20,7 @@ from hotbed.rose.models import (
     modernbert,
     mpnet,
     rotary_bert,
+    t5,
 )
 from hotbed.rose.weights import WeightMap
 
@@ -59,4 +60,5 @@ FAMILIES: dict[str, Family] = {
     "modernbert": Family(modernbert.weight_map, modernbert.attention_specs, modernbert.build),
     "mpnet": Family(mpnet.weight_map, mpnet.attention_specs, mpnet.build),
     "rotary_bert": Family(rotary_bert.weight_map, rotary_bert.attention_specs, rotary_bert.build),
+    "t5": Family(t5.weight_map, t5.attention_specs, t5.build),
 }

@@ -39,7 +39,8 @@ _CHECKED = """\
 ## What is checked
 
 Every family: seeded random checkpoints with real head dims, in shards, with and without the root
-prefix, against `transformers` in fp32 on the CPU, and whole paths against sentence-transformers:
+prefix, against `transformers` in fp32 on the CPU (Jina's BERT, which it lacks: the authors' code in
+plain torch), and whole paths against sentence-transformers:
 cosine at least 0.999999, relative error at most 1e-4; at 1 and 2 tokens, around the window's edge
 and at the model's limit; alone, in a mixed batch, permuted. Fields that could be misread (windows,
 rotary bases, masks, position offsets) are changed on purpose and must fail that test. The tests

@@ -23,6 +23,7 @@ from hotbed.checkpoint.records import (
     ModernBertConfig,
     MpnetConfig,
     RotaryBertConfig,
+    T5Config,
 )
 from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.ragged import RaggedBatch
@@ -91,6 +92,15 @@ JINA = JinaBertConfig(
     hidden_size=WIDTH,
     num_hidden_layers=2,
     num_attention_heads=2,
+    intermediate_size=INNER,
+    max_position_embeddings=64,
+)
+T5 = T5Config(
+    vocab_size=60,
+    hidden_size=WIDTH,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    head_dim=32,
     intermediate_size=INNER,
     max_position_embeddings=64,
 )
@@ -296,6 +306,8 @@ MODELS = {
     "mpnet": ("mpnet", MPNET),
     "deberta": ("deberta", DEBERTA),
     "jina_bert": ("jina_bert", JINA),
+    "t5": ("t5", T5),
+    "t5 gated": ("t5", msgspec.structs.replace(T5, is_gated=True)),
     "nomic": ("rotary_bert", NOMIC),
     # Of the texts that it is tested with one is longer than 5 tokens.
     "nomic dynamic": (

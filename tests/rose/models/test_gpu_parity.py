@@ -50,6 +50,8 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "mpnet": (make_family, {"config": "mpnet"}),
     "deberta": (make_family, {"config": "deberta-v2"}),
     "jina_bert": (make_family, {"config": "jina_bert", "num_attention_heads": 6}),
+    "t5": (make_family, {"config": "t5"}),
+    "t5 gated": (make_family, {"config": "t5", "feed_forward_proj": "gated-gelu"}),
     "modernbert": (make_family, {"config": "modernbert"}),
     "nomic": (make_family, {"config": "nomic_bert"}),
     "nomic dynamic": (
