@@ -76,7 +76,7 @@ def test_scores_are_the_cross_encoders(tmp_path: Path, labels: int, saved_by_the
         np.testing.assert_allclose(one, expected[4], rtol=MAX_RELATIVE_ERROR, atol=1e-6)
 
 
-@pytest.mark.parametrize("model_type", ["modernbert", "distilbert", "mpnet"])
+@pytest.mark.parametrize("model_type", ["modernbert", "distilbert", "mpnet", "deberta-v2"])
 def test_relatives_of_bert_are_the_cross_encoders(tmp_path: Path, model_type: str) -> None:
     """Whole paths: the tokenizer's pairs without token types, positions, window, head."""
     folder = make_family_scorer(tmp_path / "m", model_type)
@@ -84,6 +84,24 @@ def test_relatives_of_bert_are_the_cross_encoders(tmp_path: Path, model_type: st
     expected = CrossEncoder(str(folder)).predict(PAIRS, batch_size=1)
     with Reranker(str(folder), num_threads=1) as reranker:
         np.testing.assert_allclose(reranker.predict(PAIRS), expected, rtol=MAX_RELATIVE_ERROR)
+
+
+def test_electras_pairs_have_token_types_as_berts(tmp_path: Path) -> None:
+    folder = make_family_scorer(tmp_path / "reranker", "electra")
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    edit_json(
+        folder / "tokenizer_config.json",
+        tokenizer_class="ElectraTokenizer",
+        model_input_names=names,
+        **{f"{t.lower()}_token": f"[{t}]" for t in ("UNK", "CLS", "SEP", "PAD", "MASK")},
+    )
+    expected = CrossEncoder(str(folder)).predict(PAIRS)
+    with Reranker(str(folder), num_threads=1) as reranker:
+        found = reranker.predict(PAIRS)
+    np.testing.assert_allclose(found, expected, rtol=MAX_RELATIVE_ERROR, atol=1e-6)
+    edit_json(folder / "tokenizer_config.json", model_input_names=names[:1])
+    with Reranker(str(folder), num_threads=1) as reranker:
+        assert np.abs(reranker.predict(PAIRS) - expected).max() > 1e-3, "types tell"
 
 
 def test_xlm_r_reranks_as_the_cross_encoder_does(tmp_path: Path) -> None:

@@ -169,6 +169,21 @@ class TestOnline:
         assert checkpoint.max_tokens == 64
         assert checkpoint.tokenizer.tokenizer_json.parent.name == "0_Transformer"
 
+    @pytest.mark.parametrize("weights", [True, False])
+    def test_modules_in_folders_of_any_name(
+        self, weights: bool, tmp_path: Path, online: Online
+    ) -> None:
+        """Only 1_Pooling and its like were fetched: the pooling's settings were called missing."""
+        repository = make_bert(tmp_path / "repository", dense=[(48, "activation.Tanh", True)])
+        shutil.move(repository / "1_Pooling", repository / "pooling")
+        shutil.move(repository / "2_Dense", repository / "modules_dense")
+        text = (repository / "modules.json").read_text()
+        text = text.replace("1_Pooling", "pooling").replace("2_Dense", "modules_dense")
+        (repository / "modules.json").write_text(text)
+        hub = online(repository)
+        assert load_checkpoint(NAME, weights=weights).dimensions == 48
+        assert ("modules_dense/model.safetensors" in hub.fetched) == weights
+
     def test_a_repository_with_pickles_only_is_refused(
         self, tmp_path: Path, online: Online
     ) -> None:
