@@ -86,6 +86,24 @@ def test_do_lower_case_false_leaves_an_uncased_tokenizer_uncased(tmp_path: Path)
     np.testing.assert_allclose(first, second, atol=1e-6)
 
 
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("stated", [True, False])
+def test_case_is_as_tokenizer_config_states_it(stored: bool, stated: bool, tmp_path: Path) -> None:
+    """Beside a tokenizer.json that says otherwise, transformers goes by it."""
+    folder = make_family(tmp_path / "m", "bert")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=stored)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    edit_json(
+        folder / "tokenizer_config.json",
+        tokenizer_class="BertTokenizer",
+        do_lower_case=stated,
+        **{f"{t.lower()}_token": f"[{t}]" for t in ("UNK", "CLS", "SEP", "PAD", "MASK")},
+    )
+    rows = _both_rows(folder, ["THE Café", "the cafe"], False)
+    assert (np.abs(rows[0] - rows[1]).max() < 1e-6) == stated
+
+
 def _both_rows(folder: Path, texts: list[str], do_lower_case: bool) -> NDArray[np.float32]:
     """Hotbed's, once they are found to be sentence-transformers'."""
     edit_json(folder / "sentence_bert_config.json", do_lower_case=do_lower_case)

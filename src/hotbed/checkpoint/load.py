@@ -36,6 +36,12 @@ from hotbed.core.model_info import Task
 
 _TOKENIZER_FILE = "tokenizer.json"
 _TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+_BERT_TOKENIZERS = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer")
+_BERT_NORMALIZER = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
 _DEFAULT_SEPARATOR = "<|endoftext|>"  # what pplx-embed-context-v1 was trained with
 _log = logging.getLogger(__name__)
 
@@ -145,7 +151,19 @@ def _tokenizer_files(folder: ModelFolder, architecture: Architecture) -> Tokeniz
         ),
         end_token=_token(config, "eos_token") if config.get("add_eos_token") is True else None,
         lower_case=lower_cases(folder),
+        bert_normalizer=_bert_normalizer(config),
     )
+
+
+def _bert_normalizer(config: dict[str, Any]) -> dict[str, bool | None]:
+    """What `transformers`' classes of BERT's kind take from tokenizer_config.json."""
+    if str(config.get("tokenizer_class")).removesuffix("Fast") not in _BERT_TOKENIZERS:
+        return {}
+    return {
+        ours: config[theirs]
+        for theirs, ours in _BERT_NORMALIZER.items()
+        if isinstance(config.get(theirs), bool)
+    }
 
 
 def _token(config: dict[str, Any], name: str) -> str | None:

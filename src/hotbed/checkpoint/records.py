@@ -353,6 +353,9 @@ class TokenizerFiles(msgspec.Struct, frozen=True, kw_only=True):
     """
     lower_case: bool = False
     """Whether texts are lower-cased, whether tokenizer.json does it or not; False: as it says."""
+    bert_normalizer: Mapping[str, bool | None] = {}
+    """Fields of BERT's normalizer that tokenizer_config.json states, by their names in
+    tokenizer.json."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

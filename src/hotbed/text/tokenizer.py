@@ -6,8 +6,9 @@ Rules, the same for every route:
 - A text that is empty, white space only, or gives no token of its own is refused.
 - Special-token strings inside a text, such as ``[SEP]``, become special tokens, as in Hugging
   Face's libraries and sentence-transformers.
-- Case and accents follow tokenizer.json; ``do_lower_case`` of sentence_bert_config.json lower-cases
-  first where it is true, and where it is false an uncased tokenizer stays one.
+- Case and accents follow tokenizer.json, and tokenizer_config.json where that states them for
+  tokenizers of BERT's kind; ``do_lower_case`` of sentence_bert_config.json lower-cases first where
+  it is true, and where it is false an uncased tokenizer stays one.
 - An end token that tokenizer_config.json asks for stands behind every text.
 - Padding and truncation stored in tokenizer.json are switched off. Truncation happens only when
   asked for, and cuts the text, never the special tokens around it.
@@ -30,7 +31,7 @@ from hotbed.text.backend import Backend, BackendName, HuggingFaceBackend, Token
 from hotbed.text.cost import measure_cost
 from hotbed.text.end_token import append_end_token
 from hotbed.text.fast import choose_backend
-from hotbed.text.lower_case import lower_case_first
+from hotbed.text.normalizer import change_bert_normalizer, lower_case_first
 from hotbed.text.options import DEFAULT_OPTIONS, Encoded, EncodeOptions, Measured
 from hotbed.text.template import Template, find_template
 from hotbed.text.texts import (
@@ -114,7 +115,11 @@ class Tokenizer:
             raise invalid(f"{path} cannot be read as a tokenizer: {error}") from error
         tokenizer.no_padding()
         tokenizer.no_truncation()
+        changes = [files.end_token or ""]
+        if change_bert_normalizer(tokenizer, files.bert_normalizer):
+            changes.append(repr(sorted(files.bert_normalizer.items())))
         if files.lower_case:
+            changes.append("lower case")
             lower_case_first(tokenizer)
         reference = HuggingFaceBackend(tokenizer)
         template = find_template(reference)
@@ -139,7 +144,7 @@ class Tokenizer:
             max_tokens=max_tokens,
             vocab_size=vocab_size,
             max_chars=max_chars,
-            fingerprint=_fingerprint(data, files),
+            fingerprint=hashlib.sha256(data + "\n".join(changes).encode()).hexdigest()[:16],
             chunk_separator=_separator_id(tokenizer, files),
         )
 
@@ -320,11 +325,6 @@ class Tokenizer:
             f"but the model does not: its vocabulary has {self._vocab_size} ids.",
             f"input[{i}]",
         )
-
-
-def _fingerprint(tokenizer_json: bytes, files: TokenizerFiles) -> str:
-    added = (files.end_token or "") + ("\nlower case" if files.lower_case else "")
-    return hashlib.sha256(tokenizer_json + added.encode()).hexdigest()[:16]
 
 
 def _separator_id(tokenizer: tokenizers.Tokenizer, files: TokenizerFiles) -> int | None:
