@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM
 
 from hotbed.checkpoint.load import load_checkpoint
@@ -26,7 +26,7 @@ from hotbed.rose.engine import RoseEngine
 from hotbed.rose.layers import sparse
 from tests.core.test_ragged import with_spans
 from tests.rose.test_parity import MAX_RELATIVE_ERROR, MIN_COSINE
-from tests.support.checkpoints import make_bert, make_qwen3
+from tests.support.checkpoints import edit_json, make_bert, make_qwen3
 from tests.support.families import make_family
 from tests.support.output_models import make_bge_m3, make_colbert, make_mlm, make_splade
 
@@ -148,6 +148,34 @@ def test_bge_m3_gives_three_outputs_in_one_pass(tmp_path: Path) -> None:
         dense_sparse(few, engine.info.vocab_size), np.stack(weights), rtol=1e-4, atol=1e-5
     )
     engine.close()
+
+
+def test_gte_multilinguals_classifier_of_tokens_gives_sparse_rows(tmp_path: Path) -> None:
+    """Its files say NewForTokenClassification, which was refused, and hold that class's layer."""
+    folder = make_family(tmp_path / "m", "gte", pooling="cls", prefix="new.", sharded=False)
+    edit_json(
+        folder / "config.json", architectures=["NewForTokenClassification"], id2label={"0": "L"}
+    )
+    edit_json(folder / "tokenizer_config.json", cls_token="[CLS]", eos_token="[SEP]")
+    held = load_file(folder / "model.safetensors")
+    made = torch.Generator().manual_seed(3)
+    weight, bias = torch.randn(1, 128, generator=made) / 11, torch.randn(1, generator=made)
+    held |= {"classifier.weight": weight, "classifier.bias": bias}
+    save_file(held, folder / "model.safetensors")
+    engine = RoseEngine.load(load_checkpoint(str(folder)), device="cpu", num_threads=1)
+    assert dict(engine.info.outputs)["sparse"] == engine.info.vocab_size
+    dense, sparse = run(engine, IDS, OutputSpec(normalize=False), SPARSE)
+    expected = np.zeros((len(IDS), engine.info.vocab_size), dtype=np.float32)
+    for row, ids, states in zip(expected, IDS, states_of(folder), strict=True):
+        np.maximum.at(row, ids, F.linear(states, weight, bias)[:, 0].relu().numpy())
+    assert (expected > 0).sum() > 50
+    assert close(dense.rows, np.stack([states[0].numpy() for states in states_of(folder)]))
+    got = dense_sparse(sparse, engine.info.vocab_size)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    engine.close()
+    save_file(held | {"classifier.weight": torch.zeros(3, 128)}, folder / "model.safetensors")
+    with pytest.raises(HotbedError, match="one weight a token"):
+        load_checkpoint(str(folder))
 
 
 def test_special_tokens_have_no_weight_in_bge_m3(tmp_path: Path) -> None:

@@ -18,6 +18,10 @@ _NOMIC_NAMES = {
     "layer_norm_eps": "layer_norm_epsilon",
     "rope_theta": "rotary_emb_base",
 }
+# Of GTE's own code; gte-multilingual-base's files say the last one, whose layer weighs tokens.
+_NEW_CLASSES = (
+    "NewModel", "NewForMaskedLM", "NewForSequenceClassification", "NewForTokenClassification",
+)  # fmt: skip
 _DEFAULT_GTE_TYPES = 1  # transformers' GteConfig
 _NOMIC_OFF = (
     "causal",
@@ -121,9 +125,7 @@ TYPES: dict[str, ModelType] = {
             "GteModel",
             "GteForMaskedLM",
             "GteForSequenceClassification",
-            "NewModel",
-            "NewForMaskedLM",
-            "NewForSequenceClassification",
+            *_NEW_CLASSES,
         ),
         example="arctic-embed-m-v2.0",
         heads={"GteForSequenceClassification": "bert", "NewForSequenceClassification": "bert"},
@@ -131,11 +133,7 @@ TYPES: dict[str, ModelType] = {
     "new": ModelType(
         "rotary_bert",
         read_gte,
-        (
-            "NewModel",
-            "NewForMaskedLM",
-            "NewForSequenceClassification",
-        ),
+        _NEW_CLASSES,
         example=(
             "gte-base-en-v1.5, gte-large-en-v1.5, gte-multilingual-base;"
             " gte-multilingual-reranker-base"

@@ -93,7 +93,7 @@ def load_checkpoint(
     else:
         pooling = read_pooling(folder, modules, architecture)
         multi_vector = read_extra_head(folder, width=width, weights=weights)
-        sparse = read_token_weights(folder, transformer, width=width, weights=weights)
+        sparse = read_token_weights(folder, transformer, architecture, width=width, weights=weights)
     if modules is None and kind == "embed":
         _log.warning(
             "%s has no modules.json: %s pooling, not normalised, as sentence-transformers would",

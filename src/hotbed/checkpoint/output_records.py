@@ -46,8 +46,8 @@ class SparseHead(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: SparseKind
     tensors: Mapping[str, TensorInfo] = {}
-    """``weight`` and ``bias`` of kind ``token_weights``; empty without the weights. The tensors of
-    kind ``mlm`` are among the checkpoint's own."""
+    """Weight and bias of kind ``token_weights`` by their stored names, which end in these words;
+    empty without the weights. The tensors of kind ``mlm`` are among the checkpoint's own."""
     unused_tokens: tuple[int, ...] = ()
     """Ids that get no weight; of kind ``token_weights`` alone."""
     num_logs: Literal[1, 2] = 1

@@ -15,7 +15,7 @@ from hotbed.checkpoint.config_fields import CONFIG_FILE, Architecture
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
 from hotbed.checkpoint.modules import MODULES_FILE, SPARSE_MODULES, Module
 from hotbed.checkpoint.output_records import SparseHead
-from hotbed.checkpoint.safetensors_index import read_header
+from hotbed.checkpoint.safetensors_index import read_header, read_tensors
 from hotbed.checkpoint.tensor_records import TensorInfo
 from hotbed.checkpoint.token_ids import TokenIds
 from hotbed.core.errors import invalid
@@ -33,6 +33,8 @@ MLM_MODELS = (
 SPARSE_HEAD_FILE = "sparse_linear.safetensors"
 _ACTIVATIONS: dict[str, Literal[1, 2]] = {"relu": 1, "log1p_relu": 2}
 _UNUSED = ("cls_token", "eos_token", "pad_token", "unk_token")
+_WEIGHING_CLASS = "ForTokenClassification"
+_CLASSIFIER = "classifier."
 _MODERNBERT_EPS = 1e-5
 _log = logging.getLogger(__name__)
 
@@ -77,23 +79,47 @@ def read_splade(
 
 
 def read_token_weights(
-    folder: ModelFolder, transformer: ModelFolder, *, width: int, weights: bool
+    folder: ModelFolder,
+    transformer: ModelFolder,
+    architecture: Architecture,
+    *,
+    width: int,
+    weights: bool,
 ) -> SparseHead | None:
-    """bge-m3's head, a linear layer in a file of its own; None if the folder has none.
+    """bge-m3's head, a linear layer in a file of its own, or that of gte-multilingual-base, whose
+    class is a token classifier's with one label; None if there is neither.
 
     Raises:
-        HotbedError: INVALID_INPUT if the file does not hold a layer from `width` to 1.
+        HotbedError: INVALID_INPUT if the layer is not one from `width` to 1.
     """
+    if architecture.name.endswith(_WEIGHING_CLASS):
+        tensors = read_tensors(transformer) if weights else {}
+        held = {name: info for name, info in tensors.items() if name.startswith(_CLASSIFIER)}
+        shapes = {name: info.shape for name, info in held.items()}
+        wanted = {f"{_CLASSIFIER}weight": (1, width), f"{_CLASSIFIER}bias": (1,)}
+        if weights and shapes != wanted:
+            raise invalid(
+                f"{transformer.path}: the classifier of {architecture.name} holds {shapes};"
+                f" supported: one weight a token, {wanted}",
+                param="architectures",
+            )
+        return SparseHead(
+            kind="token_weights", tensors=held, unused_tokens=_unused_tokens(transformer)
+        )
     if not folder.has(SPARSE_HEAD_FILE):
         warn_of_pickle(folder, "sparse_linear", "sparse")
         return None
-    tokens = TokenIds(transformer)
-    found = (tokens.special(name) for name in _UNUSED)
     return SparseHead(
         kind="token_weights",
         tensors=read_linear(folder, SPARSE_HEAD_FILE, (1, width)) if weights else {},
-        unused_tokens=tuple(sorted({token for token in found if token is not None})),
+        unused_tokens=_unused_tokens(transformer),
     )
+
+
+def _unused_tokens(transformer: ModelFolder) -> tuple[int, ...]:
+    tokens = TokenIds(transformer)
+    found = (tokens.special(name) for name in _UNUSED)
+    return tuple(sorted({token for token in found if token is not None}))
 
 
 def read_linear(folder: ModelFolder, name: str, shape: tuple[int, int]) -> dict[str, TensorInfo]:

@@ -125,7 +125,8 @@ def _load_sparse(
     if head.kind == "mlm":
         return load_mlm_head(checkpoint, head, device=device, dtype=dtype)
     tensors = load_fp32(head.tensors, device=device)
-    return TokenWeights(tensors["weight"], tensors["bias"])
+    weight, bias = (tensors[name] for name in sorted(tensors, reverse=True))
+    return TokenWeights(weight, bias)
 
 
 def _collect_tokens(lengths: Int32Array, num_skipped: int) -> Collect:

@@ -122,6 +122,8 @@ def page() -> str:
             ("`multi_vector`, `sparse`", f"`{HEAD_FILE}`, `{SPARSE_HEAD_FILE}`",
              "beside dense rows, in the same pass: bge-m3's vector a token (not of the first), and"
              " the largest weight of each token id, special tokens left out"),
+            ("`sparse`", "`NewForTokenClassification`, one label",
+             "the same weights beside dense rows: gte-multilingual-base"),
             ("`multi_vector`", "modules " + " → ".join(MULTI_VECTOR_MODULES)
              + " (sentence-transformers' MultiVectorEncoder), or PyLate's",
              "a vector a token through the Dense modules"),

@@ -51,7 +51,7 @@ _NAMES = {
         "mlp_norm": "mlp_ln",
     },
 }
-_UNUSED = (r"pooler\..*", r"cls\..*", r"lm_head\..*")
+_UNUSED = (r"pooler\..*", r"classifier\..*", r"cls\..*", r"lm_head\..*")
 
 
 def attention_specs(config: RotaryBertConfig) -> tuple[AttentionSpec, ...]:
