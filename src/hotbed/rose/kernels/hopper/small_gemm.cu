@@ -25,7 +25,8 @@
 // x w and, for 64 features each, sum and sum of squares of x, too.
 //
 // With programmatic dependent launch the first stages of weights are on their way before the kernel
-// waits for the one before it.
+// waits for the one before it; and each kernel asks for the weights of the one behind it to be moved
+// into the L2 cache, so that memory is read while blocks come and go.
 //
 // Defined by the launcher (small_gemm.py): TOK tokens a block, FT, SPLIT, STAGES, EPILOGUE, PARTS of
 // a token's sums, and the wgmma of TOK columns.
@@ -59,6 +60,7 @@ typedef unsigned long long u64;
 // Rows of the exchange buffer: 4 floats more than features, so that a warp's stores of a wgmma
 // fragment (8 features of 4 pairs of tokens) hit 32 banks.
 #define ROW (FT + 4)
+#define AHEAD_BYTES 8192
 
 struct alignas(64) TensorMap {
   u64 opaque[16];
@@ -80,6 +82,7 @@ struct Args {
   u64 cos;  // QKV: fp32 [positions, head dim / 2], and so is sin
   u64 sin;
   u64 positions;        // QKV: int32 [T]
+  u64 ahead;            // weights of the next layer, or 0
   float eps;            // of the norm of the token
   float head_eps;       // of q's and k's norm
   float inverse_width;  // 1 / width of the residual stream
@@ -88,6 +91,7 @@ struct Args {
   int second_row;       // SWIGLU: first row of up in W
   int num_heads;        // QKV: of q
   int num_rotated;      // QKV: of q and k
+  int ahead_chunks;     // of ahead, of AHEAD_BYTES each
 };
 
 __device__ __forceinline__ u32 shared_address(const void* p) {
@@ -133,6 +137,15 @@ __device__ __forceinline__ void load_weights(u32 to, const TensorMap* map, int k
                                              const int (&rows)[2], u32 barrier) {
   for (int half = 0; half < WARPGROUPS; ++half)
     load_tile(to + half * TILE_BYTES, map, k, rows[half], barrier);
+}
+
+// This block's share of the next layer's weights, into the L2 cache.
+__device__ __forceinline__ void prefetch(u64 ahead, int chunks) {
+  const int block = blockIdx.y * gridDim.x + blockIdx.x, blocks = gridDim.x * gridDim.y;
+  for (int chunk = block; chunk < chunks; chunk += blocks)
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(ahead + (u64)chunk * AHEAD_BYTES),
+                 "r"(AHEAD_BYTES)
+                 : "memory");
 }
 
 __device__ __forceinline__ void wait_for_predecessor() {
@@ -363,6 +376,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         barrier_expect(barrier, STAGE_BYTES);
         load_weights(at, &w_map, first_k + 64 * step, rows, barrier);
       }
+      prefetch(args.ahead, args.ahead_chunks);
       wait_for_predecessor();
       for (int step = 0; step < ahead; ++step)
         load_tile(base + step * STAGE_BYTES + W_BYTES, &x_map, first_k + 64 * step, first_token,
@@ -383,8 +397,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     wait_for_predecessor();
     fetch_written(args, fetched, tile, rank, first, first_token);
     float acc[TOK / 2];
-#pragma unroll
-    for (int i = 0; i < TOK / 2; ++i) acc[i] = 0.f;
     for (int step = 0; step < k_steps; ++step) {
       const int stage = step % STAGES;
       barrier_wait(full + 8 * stage, (step / STAGES) & 1);
@@ -392,7 +404,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       const u64 x = descriptor(base + stage * STAGE_BYTES + W_BYTES);
       asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-      for (int k = 0; k < 4; ++k) wgmma(acc, w + 2 * k, x + 2 * k);
+      for (int k = 0; k < 4; ++k) wgmma(acc, w + 2 * k, x + 2 * k, step || k);
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
       // The step before is done with its stage.
       asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
