@@ -6,7 +6,7 @@ card, in the whole chain, where one kernel's start hides behind the other's end:
 alone need not be in the chain. Twice through all kinds, from the rule of `small_gemm.tiling_of`.
 Then what each kernel costs: the graph without it.
 
-    python -m bench.small_steps --model pplx-embed-0.6b --tokens 32 128 --out small-steps.jsonl
+    python -m bench.small_steps --models pplx-embed-0.6b --tokens 32 128 --out small-steps.jsonl
 """
 
 from __future__ import annotations
@@ -137,16 +137,6 @@ class Chain:
             result = self.run(batch)
         return graph, result
 
-    def ahead(self, distance: int) -> None:
-        """Each kernel asks for the weights of the one so many GEMMs behind it; 0 for none."""
-        if self.is_decoder:
-            gemms = [gemm for layer in self.model._gemms for gemm in layer]
-        else:
-            gemms = [part[0] for layer in self.model._layers for part in layer]
-        for i, gemm in enumerate(gemms):
-            found = distance and i + distance < len(gemms)
-            gemm.ahead = gemms[i + distance].weight if found else None
-
 
 def time_us(graphs: dict[Any, torch.cuda.CUDAGraph]) -> dict[Any, float]:
     """Median over rounds of a replay's time, the graphs in turn."""
@@ -199,8 +189,8 @@ def compile_all(chain: Chain, num_tokens: int) -> None:
         list(threads.map(lambda p: _cubin(small_gemm._SOURCE, p), prologues))
 
 
-def descend(chain: Chain, num_tokens: int) -> dict[Any, float]:
-    """The best tiling of each kind, into `chain.tilings`; times on the way."""
+def descend(chain: Chain, num_tokens: int) -> None:
+    """The best tiling of each kind, into `chain.tilings`."""
     batch = chain.batch(num_tokens)
     for _, key in itertools.product(range(2), chain.keys):
         graphs: dict[Any, torch.cuda.CUDAGraph] = {}
@@ -224,7 +214,6 @@ def descend(chain: Chain, num_tokens: int) -> dict[Any, float]:
             chain.tilings[key] = before
         ranking = sorted(times.items(), key=lambda item: item[1])[:4]
         print(f"  {num_tokens} {key}: before {times[before]:.1f};", *ranking, flush=True)
-    return {}
 
 
 def marginal(chain: Chain, num_tokens: int) -> dict[str, float]:
@@ -258,48 +247,27 @@ def marginal(chain: Chain, num_tokens: int) -> dict[str, float]:
     return {k: (times["all"] - v) / layers for k, v in times.items() if k != "all"}
 
 
-def check(chain: Chain, num_tokens: int, expected: Tensor) -> float:
-    """Cosine of the chain's rows to those of the rule's tilings without prefetching."""
-    got = chain.graph(chain.batch(num_tokens))
-    got[0].replay()
-    return float(torch.cosine_similarity(got[1].float(), expected.float()).min())
-
-
 def measure(model: str, sizes: list[int], report: Callable[..., None]) -> None:
     chain = Chain(model)
     for num_tokens in sizes:
         chain.tilings.clear()
-        chain.ahead(0)
         batch = chain.batch(num_tokens)
         expected = chain.run(batch).clone()
         compile_all(chain, num_tokens)
-        graphs: dict[Any, torch.cuda.CUDAGraph] = {}
-        kept = []
-        for distance in (0, 1, 2, 3):
-            chain.ahead(distance)
-            graphs[distance], result = chain.graph(batch)
-            kept.append(result)
-        times = time_us(graphs)
-        print(f"{model} {num_tokens}: weights ahead", times, flush=True)
-        best = min(times, key=lambda name: times[name])
-        chain.ahead(best)
-        report(model, num_tokens, times[0], "by the rule, no weights ahead")
-        report(model, num_tokens, times[best], f"by the rule, weights {best} ahead")
-        print("  marginal us a layer", marginal(chain, num_tokens), flush=True)
+        by_rule, _kept = chain.graph(batch)
+        each = marginal(chain, num_tokens)
+        print(f"{model}, {num_tokens} tokens; us a layer of each kernel: {each}", flush=True)
         descend(chain, num_tokens)
-        graphs = {}
-        for distance in (0, 1, 2):
-            chain.ahead(distance)
-            graphs[distance], result = chain.graph(batch)
-            kept.append(result)
-        times = time_us(graphs)
-        best = min(times, key=lambda name: times[name])
-        chain.ahead(best)
-        cosine = check(chain, num_tokens, expected)
-        print(f"  {num_tokens} best: {times}, cosine {cosine:.6f}", chain.tilings, flush=True)
+        best, found = chain.graph(batch)
+        times = time_us({"rule": by_rule, "best": best})
+        cosine = float(torch.cosine_similarity(found.float(), expected.float()).min())
         if not cosine > 0.999:
-            sys.exit("the tilings found give other rows: nothing is reported")
-        report(model, num_tokens, times[best], f"{chain.tilings}, weights {best} ahead")
+            sys.exit(f"the tilings found give other rows, cosine {cosine}: nothing is reported")
+        report(model, num_tokens, times["rule"], "as tiling_of says", each)
+        tilings = {
+            f"{e} {k}": (t.split, t.token_split, t.stages) for (e, k), t in chain.tilings.items()
+        }
+        report(model, num_tokens, times["best"], f"split, token_split, stages: {tilings}", None)
     small_gemm.tiling_of = chain.rule
 
 
@@ -312,7 +280,9 @@ def main() -> int:
     options = parser.parse_args()
     commit = options.commit or rows.commit()
 
-    def report(model: str, num_tokens: int, us: float, settings: str) -> None:
+    def report(
+        model: str, num_tokens: int, us: float, settings: str, each: dict[str, float] | None
+    ) -> None:
         row = rows.row(
             "small-steps",
             "hotbed",
@@ -320,6 +290,7 @@ def main() -> int:
             tokens=num_tokens,
             device_ms=round(us / 1e3, 4),
             settings=settings,
+            layer_us=each and {name: round(us, 2) for name, us in each.items()},
             device=torch.cuda.get_device_name(),
             commit=commit,
         )

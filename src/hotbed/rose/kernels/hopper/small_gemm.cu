@@ -25,8 +25,8 @@
 // x w and, for 64 features each, sum and sum of squares of x, too.
 //
 // With programmatic dependent launch the first stages of weights are on their way before the kernel
-// waits for the one before it; and each kernel asks for the weights of the one behind it to be moved
-// into the L2 cache, so that memory is read while blocks come and go.
+// waits for the one before it. To move the weights of the layer behind this one into the L2 cache
+// meanwhile gained nothing (bench/small_steps.py, 2026-12-01: 0.44 to 0.46 ms instead of 0.44).
 //
 // Defined by the launcher (small_gemm.py): TOK tokens a block, FT, SPLIT, STAGES, EPILOGUE, PARTS of
 // a token's sums, and the wgmma of TOK columns.
@@ -60,7 +60,6 @@ typedef unsigned long long u64;
 // Rows of the exchange buffer: 4 floats more than features, so that a warp's stores of a wgmma
 // fragment (8 features of 4 pairs of tokens) hit 32 banks.
 #define ROW (FT + 4)
-#define AHEAD_BYTES 8192
 
 struct alignas(64) TensorMap {
   u64 opaque[16];
@@ -82,7 +81,6 @@ struct Args {
   u64 cos;  // QKV: fp32 [positions, head dim / 2], and so is sin
   u64 sin;
   u64 positions;        // QKV: int32 [T]
-  u64 ahead;            // weights of the next layer, or 0
   float eps;            // of the norm of the token
   float head_eps;       // of q's and k's norm
   float inverse_width;  // 1 / width of the residual stream
@@ -91,7 +89,6 @@ struct Args {
   int second_row;       // SWIGLU: first row of up in W
   int num_heads;        // QKV: of q
   int num_rotated;      // QKV: of q and k
-  int ahead_chunks;     // of ahead, of AHEAD_BYTES each
 };
 
 __device__ __forceinline__ u32 shared_address(const void* p) {
@@ -137,15 +134,6 @@ __device__ __forceinline__ void load_weights(u32 to, const TensorMap* map, int k
                                              const int (&rows)[2], u32 barrier) {
   for (int half = 0; half < WARPGROUPS; ++half)
     load_tile(to + half * TILE_BYTES, map, k, rows[half], barrier);
-}
-
-// This block's share of the next layer's weights, into the L2 cache.
-__device__ __forceinline__ void prefetch(u64 ahead, int chunks) {
-  const int block = blockIdx.y * gridDim.x + blockIdx.x, blocks = gridDim.x * gridDim.y;
-  for (int chunk = block; chunk < chunks; chunk += blocks)
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(ahead + (u64)chunk * AHEAD_BYTES),
-                 "r"(AHEAD_BYTES)
-                 : "memory");
 }
 
 __device__ __forceinline__ void wait_for_predecessor() {
@@ -376,7 +364,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         barrier_expect(barrier, STAGE_BYTES);
         load_weights(at, &w_map, first_k + 64 * step, rows, barrier);
       }
-      prefetch(args.ahead, args.ahead_chunks);
       wait_for_predecessor();
       for (int step = 0; step < ahead; ++step)
         load_tile(base + step * STAGE_BYTES + W_BYTES, &x_map, first_k + 64 * step, first_token,

@@ -31,8 +31,6 @@ _MULTIPROCESSORS = 132
 # Of the 227 KiB a block may have, for tiles; 1 KiB is lost to their alignment.
 _SHARED_BYTES = 226 * 1024
 _K_TILE = 64
-# What is prefetched at a time; a weight's end that does not fill it is left out.
-_AHEAD_BYTES = 8192
 # Values of the residual stream that one block sums.
 _PART = 64
 
@@ -42,11 +40,10 @@ class _Args(ctypes.Structure):
         *((name, ctypes.c_uint64) for name in (
             "out", "scaled", "sums_in", "sums_out", "next_weight", "norm_weight", "norm_bias",
             "bias", "mean_part", "shift", "q_weight", "k_weight", "cos", "sin", "positions",
-            "ahead",
         )),
         *((name, ctypes.c_float) for name in ("eps", "head_eps", "inverse_width")),
         *((name, ctypes.c_int32) for name in (
-            "k_steps", "row_stride", "second_row", "num_heads", "num_rotated", "ahead_chunks",
+            "k_steps", "row_stride", "second_row", "num_heads", "num_rotated",
         )),
     ]  # fmt: skip
 
@@ -156,11 +153,10 @@ class SmallGemm:
     Args:
         weight: BF16 [N, K], rows q, k, v or gate before up.
         epilogue: ``qkv``, ``swiglu``, ``residual``, ``project``, ``gelu`` or ``postnorm``.
-        ahead: weight of the layer behind this one, to be moved into the L2 cache meanwhile.
     """
 
-    def __init__(self, weight: Tensor, epilogue: str, ahead: Tensor | None = None) -> None:
-        self.weight, self.epilogue, self.ahead = weight, epilogue, ahead
+    def __init__(self, weight: Tensor, epilogue: str) -> None:
+        self.weight, self.epilogue = weight, epilogue
         n, self._k = weight.shape
         self._features = _FEATURES[epilogue]
         self.tiles = n // self._features
@@ -177,11 +173,6 @@ class SmallGemm:
         parts = (len(self.weight) if self.epilogue == "postnorm" else self._k) // _PART
         kernel = Kernel(tokens, self._features, tiling.split, tiling.stages, self.epilogue, parts)
         function = kernel.compiled(x.device, shared_bytes)
-        if self.ahead is not None:
-            arguments |= {
-                "ahead": self.ahead.data_ptr(),
-                "ahead_chunks": self.ahead.nbytes // _AHEAD_BYTES,
-            }
         args = _Args(k_steps=self._k // _K_TILE // tiling.split, **arguments)
         function.launch(
             (self._weight_map, tile_map(x, rows=tokens), args),
