@@ -31,7 +31,6 @@ from hotbed.rose.batch import PackedBatch
 from hotbed.rose.kernels.hopper import small_gemm
 from hotbed.rose.kernels.hopper.nvrtc import _cubin
 from hotbed.rose.kernels.hopper.small_gemm import Kernel, Tiling
-from hotbed.rose.kernels.short_attention import short_attention
 from hotbed.rose.layers import small_decoder as decoders
 from hotbed.rose.layers import small_encoder as encoders
 from hotbed.rose.layers.rotary import Rotary
@@ -256,18 +255,14 @@ def measure(model: str, sizes: list[int], report: Callable[..., None]) -> None:
         expected = chain.run(batch).clone()
         compile_all(chain, num_tokens)
         by_rule, _kept = chain.graph(batch)
-        attend, chain.model._attend = chain.model._attend, short_attention
-        by_triton, _kept_too = chain.graph(batch)
-        chain.model._attend = attend
         each = marginal(chain, num_tokens)
         print(f"{model}, {num_tokens} tokens; us a layer of each kernel: {each}", flush=True)
         descend(chain, num_tokens)
         best, found = chain.graph(batch)
-        times = time_us({"rule": by_rule, "triton": by_triton, "best": best})
+        times = time_us({"rule": by_rule, "best": best})
         cosine = float(torch.cosine_similarity(found.float(), expected.float()).min())
         if not cosine > 0.999:
             sys.exit(f"the tilings found give other rows, cosine {cosine}: nothing is reported")
-        report(model, num_tokens, times["triton"], "as tiling_of says, attention by Triton", None)
         report(model, num_tokens, times["rule"], "as tiling_of says", each)
         tilings = {
             f"{e} {k}": (t.split, t.token_split, t.stages) for (e, k), t in chain.tilings.items()

@@ -18,7 +18,7 @@ from torch import Tensor
 from hotbed.rose.attention.backend import AttentionSpec
 from hotbed.rose.batch import PackedBatch
 from hotbed.rose.layers.rotary import Rotation
-from hotbed.rose.layers.small_steps import attention_for, has_small_steps, is_small
+from hotbed.rose.layers.small_steps import has_small_steps, is_small
 
 _K_TILE = 64
 _ROWS_A_BLOCK, _MULTIPROCESSORS, _MAX_TOKENS_OF_MORE = 128, 132, 64
@@ -63,7 +63,9 @@ class SmallDecoder:
     ) -> None:
         # Where the layers are built there is a card; nowhere else is this imported.
         self._ops: Any = importlib.import_module("hotbed.rose.kernels.hopper.small_layers")
-        self._attend = attention_for(spec.head_dim)
+        self._attend: Any = importlib.import_module(
+            "hotbed.rose.kernels.short_attention"
+        ).short_attention
         self._spec, self._eps = spec, eps
         self.max_tokens = max_tokens
         self._layers = list(layers)

@@ -17,7 +17,7 @@ from torch import Tensor
 from hotbed.rose.attention.backend import AttentionSpec
 from hotbed.rose.batch import PackedBatch
 from hotbed.rose.layers.short_encoder import ShortLayer
-from hotbed.rose.layers.small_steps import attention_for, has_small_steps, is_small
+from hotbed.rose.layers.small_steps import has_small_steps, is_small
 
 _WIDTH_MULTIPLE = 128
 # H200, 2026-11-30, bge-m3's shape, device ms against the usual path: 0.51 / 0.75 at 32 tokens, 0.74
@@ -40,7 +40,7 @@ class SmallEncoder:
         # Where the layers are built there is a card; nowhere else is this imported.
         self._ops: Any = importlib.import_module("hotbed.rose.kernels.hopper.small_layers")
         kernels = importlib.import_module("hotbed.rose.kernels.launchers")
-        self._attend = attention_for(spec.head_dim)
+        self._attend: Any = kernels.short_attention
         self._layer_norm: Any = kernels.layer_norm
         self._spec, self._eps = spec, eps
         self._norms = [embedding_norm]

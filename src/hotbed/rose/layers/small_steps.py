@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -28,17 +27,6 @@ def has_small_steps(weight: Tensor) -> bool:
         return False
     nvrtc = importlib.import_module("hotbed.rose.kernels.hopper.nvrtc")
     return nvrtc.missing(weight.device) is None
-
-
-def attention_for(head_dim: int) -> Callable[..., Tensor]:
-    """Attention from the packed QKV projection, by the fastest kernel for heads of that size."""
-    hopper = importlib.import_module("hotbed.rose.kernels.hopper.attention")
-    if head_dim in hopper.HEAD_DIMS:
-        of_cuda: Callable[..., Tensor] = hopper.attention
-        return of_cuda
-    launchers = importlib.import_module("hotbed.rose.kernels.launchers")
-    of_triton: Callable[..., Tensor] = launchers.short_attention
-    return of_triton
 
 
 def is_small(batch: PackedBatch, max_tokens: int) -> bool:

@@ -393,11 +393,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
       for (int k = 0; k < 4; ++k) wgmma(acc, w + 2 * k, x + 2 * k, step || k);
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-      if (k_steps > STAGES) {  // else nothing waits for a stage, and products follow each other
-        // The step before is done with its stage.
-        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-        if (step && threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * ((step - 1) % STAGES));
-      }
+      // The step before is done with its stage.
+      asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+      if (step && threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * ((step - 1) % STAGES));
     }
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
