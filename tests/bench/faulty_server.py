@@ -31,10 +31,12 @@ def main() -> None:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self._answer(200, {})
+            self._answer(200, {"data": [{"id": "its-own"}]} if how == "named" else {})
 
-        def do_POST(self) -> None:
+        def do_POST(self) -> None:  # "named": it knows its model by that name alone
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if how == "named" and body["model"] != "its-own":
+                return self._answer(404, {"detail": "no such model"})
             right = [row_of(tokenizer.encode(text).ids) for text in body["input"]]
             rows, indexes, status = list(right), list(range(len(right))), 200
             number = next(counter)
@@ -63,7 +65,7 @@ def main() -> None:
                 {"index": i, "embedding": base64.b64encode(row.tobytes()).decode()}
                 for i, row in zip(indexes, rows, strict=False)
             ]
-            self._answer(status, {"data": data})
+            return self._answer(status, {"data": data})
 
         def log_message(self, *args: Any) -> None:
             pass

@@ -283,6 +283,22 @@ def test_a_server_that_works_is_measured(bench: Any, monkeypatch: pytest.MonkeyP
         assert 0 < row["seq_per_s"] < 3 * at_most
 
 
+def test_a_server_that_ran_already_is_asked_for_its_model_by_its_own_name(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = System("server", "tests", server=faulty_server("named", 0))
+    monkeypatch.setitem(SYSTEMS, "server", system)
+    code, rows = bench(systems=("hotbed", "server"), suite=("concurrency",), clients=2)
+    assert code == 0
+    assert [row["cosine_min"] for row in of(rows, "server")] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("url", ["https://127.0.0.1:1", "127.0.0.1:80", "http://host:80/v1"])
+def test_a_url_that_would_not_be_asked_as_it_stands_is_refused(url: str, bench: Any) -> None:
+    with pytest.raises(HotbedError, match=f"--url takes SYSTEM=http://HOST:PORT, got {url!r}"):
+        bench("Working", url=(f"Working={url}",), suite=("concurrency",))
+
+
 def test_an_interpreter_that_cannot_be_run_is_named(bench: Any) -> None:
     with pytest.raises(HotbedError, match="--python: /no/such/python cannot be run"):
         bench("Working", python=("Working=/no/such/python",))

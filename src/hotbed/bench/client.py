@@ -29,8 +29,10 @@ from hotbed.core.ragged import RaggedBatch
 from hotbed.wire.client import TulipClient
 
 MODEL = "bench"
-"""Name under which servers serve the model."""
+"""Name under which servers are started."""
 _PATH = "/v1/embeddings"
+_MODELS_PATH = "/v1/models"
+_LIST_TIMEOUT_S = 10.0
 _SHOWN_BYTES = 300
 
 
@@ -141,10 +143,11 @@ class Http:
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "", parts.port or 80
         column = 1 if kind == "http-ids" else 0
+        model = _served_name(self._host, self._port)
         self._requests = [
             json.dumps(
                 {
-                    "model": MODEL,
+                    "model": model,
                     "input": [item[column] for item in request],
                     "encoding_format": "base64",
                 }
@@ -205,6 +208,24 @@ class Http:
         if failures:
             raise failures[0]
         return answers
+
+
+def _served_name(host: str, port: int) -> str:
+    """The first that the server lists: one that ran already has a name of its own. Some list none
+    and take any.
+    """
+    connection = http.client.HTTPConnection(host, port, timeout=_LIST_TIMEOUT_S)
+    try:
+        connection.request("GET", _MODELS_PATH)
+        answer = connection.getresponse()
+        content = answer.read()
+        if answer.status != HTTPStatus.OK:
+            return MODEL
+        return str(json.loads(content)["data"][0]["id"])
+    except (KeyError, IndexError, TypeError, ValueError):
+        return MODEL
+    finally:
+        connection.close()
 
 
 def _ask(connection: http.client.HTTPConnection, body: bytes) -> bytes:
