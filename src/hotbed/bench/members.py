@@ -171,7 +171,9 @@ class ServiceMember:
         return self._run(cell, seconds, least=1, most=most)
 
     def log_tail(self) -> tuple[str, ...]:
-        return tuple(line for process in self._processes for line in process.log_tail())
+        # Where one has ended, the others have nothing to say about it.
+        ended = [process for process in self._processes if process.exit_code is not None]
+        return tuple(line for p in ended or self._processes for line in p.log_tail())
 
     def close(self) -> None:
         # Gateways first: they finish what they hold while the replica still answers.
