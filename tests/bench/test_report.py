@@ -252,6 +252,12 @@ def test_the_readmes_tables_are_what_the_rows_say(tmp_path: Path) -> None:
     assert copy.read_text() == (ROOT / "README.md").read_text()
 
 
+def test_the_pages_are_what_the_rows_say(tmp_path: Path) -> None:
+    """`hotbed bench report bench/results/side-by-side-*.jsonl` writes them."""
+    for page in write_pages(sorted((ROOT / "bench/results").glob("side-by-side-*")), tmp_path):
+        assert page.read_text() == (ROOT / "docs" / "benchmarks" / page.name).read_text()
+
+
 def test_the_headline_comes_from_the_rows_of_a_gpu(tmp_path: Path) -> None:
     rows = [row("hotbed", p50_ms=1.02), row("vllm", p50_ms=10.9)]
     (tmp_path / "side-by-side-a-card.jsonl").write_text("\n".join(map(json.dumps, rows)))
