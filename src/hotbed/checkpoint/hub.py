@@ -16,6 +16,7 @@ from hotbed.checkpoint.sparse import SPARSE_HEAD_FILE
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
 
 _SETTINGS_FILES = (
+    "adapter_config.json",
     "config.json",
     "config_sentence_transformers.json",
     "modules.json",
