@@ -88,8 +88,9 @@ class EmbedPipeline:
                 request.spec.dimensions or info.dimensions,
                 request.spec.dtype.value,
                 info.normalize if request.spec.normalize is None else request.spec.normalize,
-                request.add_special_tokens,
-                request.documents is not None,
+                # What `hotbed embed` has no option for; without it both say the same.
+                *(() if request.add_special_tokens else ("without special tokens",)),
+                *(() if request.documents is None else ("in context",)),
             ),
             tokenize_us=int(tokenize_s * 1e6),
             queue_us=computed.queue_us,
