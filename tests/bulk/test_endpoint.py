@@ -5,6 +5,10 @@ from __future__ import annotations
 import datetime
 import email.utils
 import io
+import signal
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +27,7 @@ from hotbed.bulk.job import run_job
 from hotbed.bulk.options import JobOptions
 from hotbed.bulk.runner import InProcess
 from hotbed.core.errors import ErrorCode, HotbedError
+from hotbed.core.exit_codes import EXIT_INTERRUPTED
 from tests.bulk.jobs import texts, write_jsonl
 
 LIMIT = 14
@@ -234,6 +239,29 @@ def test_a_request_that_is_too_large_for_the_server_goes_in_halves(
     job(server, corpus, tmp_path / "out")
     made = pq.read_table(tmp_path / "out")["embedding"].to_pylist()
     np.testing.assert_array_equal(made, [row(text) for text in TEXTS[:50]])
+
+
+def test_ctrl_c_ends_a_job_whose_server_is_silent(tmp_path: Path) -> None:
+    """In a process of its own: the interpreter must not wait for the requests either."""
+    corpus = write_jsonl(tmp_path / "c.jsonl", [{"text": text} for text in TEXTS])
+    first = b"HTTP/1.1 200 OK\r\nx-hotbed-fingerprint: f\r\ncontent-length: %d\r\n\r\n%b"
+    rows = orjson.dumps(
+        {"data": [{"index": 0, "embedding": "AACAPw=="}], "usage": {"prompt_tokens": 1}}
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        command = [sys.executable, "-m", "hotbed.cli", "embed", str(corpus), "--out"]
+        command += [str(tmp_path / "out"), "--endpoint", url, "--concurrency", "1"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1 << 20)
+                connection.sendall(first % (len(rows), rows))
+                assert connection.recv(1 << 20)  # the first of the job's own; no answer
+                process.send_signal(signal.SIGINT)
+                _, said = process.communicate(timeout=60)
+    assert said == "hotbed: stopped; --resume goes on after the last finished part\n"
+    assert process.returncode == EXIT_INTERRUPTED
 
 
 def test_a_url_that_is_none_is_refused_at_once() -> None:

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from hotbed.bulk.answers import blames_input, index_of, refusal, retry_after_s
 from hotbed.bulk.backend import Done
 from hotbed.bulk.block import Problem
+from hotbed.bulk.daemon_pool import DaemonPool
 from hotbed.bulk.policies import Counts, Policies
 from hotbed.bulk.read import Window
 from hotbed.bulk.recipe import Recipe
@@ -81,7 +82,7 @@ class EndpointBackend:
         self._closed = _Closed()
         limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
         self._client = httpx.Client(timeout=_TIMEOUT, limits=limits, transport=transport)
-        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="endpoint")
+        self._pool = DaemonPool(concurrency, name="endpoint")
         self._fingerprint: str | None = None
         rows, _ = self._ask(["hotbed"], truncate=True)
         if self._fingerprint is None:
@@ -130,9 +131,9 @@ class EndpointBackend:
         return
 
     def close(self) -> None:
-        """See `Backend`; requests that wait to be tried again give up."""
+        """See `Backend`; requests that wait to be tried again give up, others are left alone."""
         self._closed.set()
-        self._pool.shutdown(cancel_futures=True)
+        self._pool.close()
         self._client.close()
 
     def _send(
