@@ -27,12 +27,12 @@ from hotbed.tulip.health import Health
 from hotbed.tulip.local import LocalServer
 from hotbed.tulip.loop import StepLoop
 from hotbed.tulip.metrics import Metrics
+from hotbed.tulip.register import register
 from hotbed.tulip.service import TulipService
 from hotbed.tulip.settings import TulipSettings
 from hotbed.tulip.tls import server_credentials
 from hotbed.tulip.tracing import Tracing
 from hotbed.tulip.work import Answer
-from hotbed.wire import tulip_pb2_grpc as pb_grpc
 from hotbed.wire.limits import FRAMED_SUFFIX, server_options
 
 _CLOSE_GRACE_S = 1.0
@@ -165,9 +165,7 @@ class _Server:
                 max_connection_age_s=settings.max_connection_age_s,
             )
         )
-        pb_grpc.add_TulipServicer_to_server(  # type: ignore[no-untyped-call]
-            self._service, server
-        )
+        register(self._service, server)
         await self._health.register(server)
         try:
             remove_stale_socket(listen)
