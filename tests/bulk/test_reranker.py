@@ -253,3 +253,22 @@ def test_the_command_prints_the_best_first(
     expected = reranker.rank(QUERY, DOCUMENTS, top_k=2)
     assert [line["index"] for line in lines] == [r.index for r in expected]
     assert [line["document"] for line in lines] == [r.document for r in expected]
+
+
+def test_how_it_computes_can_be_chosen_as_for_an_embedder(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["rerank", str(folder), "--query", QUERY, "a document", "--threads", "1"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--device", "cpu", "--dtype", "bfloat16", "--attention", "sdpa"])
+    assert ended.value.code == 0
+    half = json.loads(capsys.readouterr().out)["score"]
+    with Reranker(str(folder), num_threads=1, dtype="float32", attention="sdpa") as reranker:
+        exact = float(reranker.predict((QUERY, "a document")))
+    assert half != exact
+    assert half == pytest.approx(exact, abs=0.02)
+
+
+def test_an_attention_that_cannot_run_here_is_refused_not_replaced(folder: Path) -> None:
+    with pytest.raises(HotbedError, match="fa4"):
+        Reranker(str(folder), device="cpu", attention="fa4")

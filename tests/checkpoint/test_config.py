@@ -464,6 +464,3 @@ def test_activations_of_bert(tmp_path: Path, act: str) -> None:
 def test_a_folder_without_config_is_told_so(tmp_path: Path) -> None:
     with refused("config.json is missing", str(tmp_path)):
         read_config(ModelFolder(name="m", source="folder", path=tmp_path))
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with refused("config.json is missing", "adapter_config.json", "merge_and_unload"):
-        read_config(ModelFolder(name="m", source="folder", path=tmp_path))

@@ -34,7 +34,6 @@ MODEL_TYPES: dict[str, ModelType] = (
 )
 """By ``model_type``."""
 _JINA_ARCHITECTURES = tuple([name] for name in JINA_CLASSES)
-_ADAPTER_FILE = "adapter_config.json"
 
 
 def read_config(folder: ModelFolder) -> Architecture:
@@ -46,12 +45,6 @@ def read_config(folder: ModelFolder) -> Architecture:
     Raises:
         HotbedError: INVALID_INPUT naming the field, its value and what is supported.
     """
-    if folder.has(_ADAPTER_FILE) and not folder.has(CONFIG_FILE):
-        raise folder.missing(
-            CONFIG_FILE,
-            f"there is {_ADAPTER_FILE}, an adapter (LoRA) without its base model. Merge the two and"
-            " save the whole: peft's merge_and_unload(), then save_pretrained(folder)",
-        )
     path = folder.file(CONFIG_FILE)
     fields = Fields(path, read_json_object(path))
     model_type = fields.values.get("model_type")

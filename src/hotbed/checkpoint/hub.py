@@ -18,6 +18,7 @@ from hotbed.checkpoint.transformer_settings import FILE_NAMES
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
 
 _SETTINGS_FILES = (
+    "adapter_config.json",
     "config.json",
     "config_sentence_transformers.json",
     "modules.json",

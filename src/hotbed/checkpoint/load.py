@@ -32,8 +32,10 @@ from hotbed.checkpoint.transformer_settings import (
     lower_cases,
     read_max_tokens,
 )
+from hotbed.core.errors import invalid
 from hotbed.core.model_info import Task
 
+_ADAPTER = "adapter_config.json"
 _TOKENIZER_FILE = "tokenizer.json"
 _TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 _BERT_TOKENIZERS = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer")
@@ -72,6 +74,7 @@ def load_checkpoint(
     folder = resolve(name, revision=revision, offline=offline, weights=weights)
     modules = read_modules(folder)
     transformer = folder.sub(modules[0].path) if modules else folder
+    _refuse_adapter(folder, transformer)
     architecture = read_config(transformer)
     found = find_task(folder, transformer, modules, architecture, task)
     kind = _kind(found, modules, task)
@@ -122,6 +125,20 @@ def load_checkpoint(
         multi_vector=multi_vector,
         sparse=sparse,
     )
+
+
+def _refuse_adapter(*folders: ModelFolder) -> None:
+    """Transformers would add an adapter's weights to the model beside it; without them rows would
+    be those of the base model.
+    """
+    for folder in folders:
+        if folder.has(_ADAPTER):
+            raise invalid(
+                f"model {folder.name!r}: {_ADAPTER} in {folder.path}: adapters (LoRA) are not"
+                " applied. Merge it into its base model (peft: merge_and_unload()), save that, and"
+                " serve the folder it gives",
+                param=_ADAPTER,
+            )
 
 
 def _kind(found: Task, modules: tuple[Module, ...] | None, asked: AskedTask) -> Kind:
