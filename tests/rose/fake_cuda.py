@@ -125,6 +125,7 @@ class FakeCuda:
         *,
         max_tokens: int = 128,
         outputs: Outputs | None = None,
+        whole_step_attention: bool = False,
         **settings: Any,
     ) -> CudaRunner:
         return CudaRunner(
@@ -135,4 +136,5 @@ class FakeCuda:
             by_length=False,
             max_tokens=max_tokens,
             outputs=outputs,
+            whole_step_attention=whole_step_attention,
         )

@@ -312,3 +312,11 @@ def test_a_lost_context_is_the_engines_death(
     with pytest.raises(cuda.EngineDeadError):
         _run(runner, _batch([3]), OutputSpec())
     runner.close()
+
+
+def test_attention_over_all_pairs_of_a_step_makes_steps_small(
+    fake: FakeCuda, model: TableModel
+) -> None:
+    """Eight times the tokens would be 64 times the pairs, nearly all of them masked."""
+    assert fake.runner(model, MEAN).default_step_tokens == 8192
+    assert fake.runner(model, MEAN, whole_step_attention=True).default_step_tokens == 1024

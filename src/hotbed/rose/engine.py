@@ -214,6 +214,7 @@ class RoseEngine:
                 max_tokens=info.max_tokens,
                 pair_offset=pair_offset,
                 outputs=None if build_outputs is None else build_outputs(),
+                whole_step_attention=not backends,
             )
         else:
             runner = CpuRunner(
