@@ -22,13 +22,16 @@ from hotbed.checkpoint.safetensors_index import read_tensors
 from hotbed.checkpoint.score import check_chain, read_head
 from hotbed.checkpoint.sentence_transformers import (
     Kind,
-    check_transformer,
-    read_max_tokens,
     read_pooling,
     read_prompts,
 )
 from hotbed.checkpoint.sparse import read_splade, read_token_weights
 from hotbed.checkpoint.task import AskedTask, find_task
+from hotbed.checkpoint.transformer_settings import (
+    check_transformer,
+    lower_cases,
+    read_max_tokens,
+)
 from hotbed.core.errors import invalid
 from hotbed.core.model_info import Task
 
@@ -158,6 +161,7 @@ def _tokenizer_files(folder: ModelFolder, architecture: Architecture) -> Tokeniz
             else None
         ),
         end_token=_token(config, "eos_token") if config.get("add_eos_token") is True else None,
+        lower_case=lower_cases(folder),
     )
 
 
