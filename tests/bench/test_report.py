@@ -115,7 +115,7 @@ def test_what_was_measured_again_is_the_newer_run_alone(newer_first: bool, tmp_p
     assert "7.00" not in text
     assert "8.00" not in text
     assert (
-        "## Measured again since\n\nNot shown here:\n\n"
+        "or since they left all of it out:\n\n"
         f"- {MODEL}, latency (offline) of 2026-11-30T10:00:00+00:00, commit aaaaaaa\n" in text
     )
 
@@ -140,7 +140,20 @@ def test_tables_of_different_runs_on_a_page_say_of_which(tmp_path: Path) -> None
         "in process: run of 2026-11-30T10:00:00+00:00, commit aaaaaaa; client processes, token ids:"
         " run of 2026-11-30T11:00:00+00:00, commit bbbbbbb.\n" in text
     )
-    assert "Not shown here" not in text
+    assert "Other runs" not in text
+
+
+def test_a_newer_run_that_was_cut_short_replaces_nothing(tmp_path: Path) -> None:
+    rows = [row("hotbed", **OLD), row("hotbed", left_out="time was over", **NEW)]
+    text = page_of(rows, tmp_path)
+    assert "1.00 / 2.00" in text
+    assert "time was over" not in text
+    assert f"- {MODEL}, latency (offline) of 2026-11-30T11:00:00+00:00, commit bbbbbbb" in text
+    # Where it measured a part of it, that is shown: no line of a table has two runs.
+    rows.append(row("hotbed", tokens=512, **NEW))
+    text = page_of(rows, tmp_path)
+    assert "| 1 × 128 | left out |" in text
+    assert "| 1 × 512 | 1.00 / 2.00 |" in text
 
 
 def test_a_failure_of_a_run_that_was_replaced_is_gone_with_it(tmp_path: Path) -> None:

@@ -66,7 +66,8 @@ def _page(device: str, rows: Sequence[Row], plots: dict[str, str], older: Sequen
     ]
     if older:
         lines = "".join(f"- {text}\n" for text in older)
-        parts.append(f"## Measured again since\n\nNot shown here:\n\n{lines}")
+        why = "Not shown, since a newer run measured the same, or since they left all of it out:"
+        parts.append(f"## Other runs\n\n{why}\n\n{lines}")
     trouble = tables.failures(rows)
     if trouble:
         parts.append(f"## Not measured\n\n{trouble}")

@@ -114,7 +114,7 @@ def by_device(rows: Iterable[Row]) -> dict[str, list[Row]]:
             found.setdefault(row["device"], []).append(_labelled(row))
     shown = {}
     for device, some in found.items():
-        cells = newest(row for row in some if row["suite"] != _START)
+        cells = newest(_tried([row for row in some if row["suite"] != _START]))
         kept = {(r["model"], run_of(r)) for r in (*cells, *newest(some, ("model",)))}
         ids = {id(row) for row in cells}
         shown[device] = [
@@ -125,12 +125,25 @@ def by_device(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return shown
 
 
+def _tried(rows: Sequence[Row]) -> list[Row]:
+    """Without the runs that left a part out, where another run did not: one that was cut short
+    replaces nothing.
+    """
+    tried = {(_part(row), run_of(row)) for row in rows if "left_out" not in row}
+    parts = {part for part, _ in tried}
+    return [r for r in rows if _part(r) not in parts or (_part(r), run_of(r)) in tried]
+
+
+def _part(row: Row) -> tuple[Any, ...]:
+    return tuple(row.get(name) for name in PART)
+
+
 def replaced(rows: Iterable[Row], shown: Iterable[Row]) -> list[str]:
-    """What newer runs replaced, in words."""
-    ids = {(*(row.get(name) for name in PART), run_of(row)) for row in shown}
+    """Parts of runs that are not shown, in words."""
+    ids = {(_part(row), run_of(row)) for row in shown}
     found: dict[str, None] = {}
     for row in map(_labelled, rows):
-        if row["suite"] != _START and (*(row.get(n) for n in PART), run_of(row)) not in ids:
+        if row["suite"] != _START and (_part(row), run_of(row)) not in ids:
             found[f"{row['model']}, {row['suite']} ({row['way']}) of {run_words(row)}"] = None
     return list(found)
 
