@@ -97,3 +97,4 @@ def test_a_full_disk_is_named(
     assert news.failed is not None
     assert news.failed.code is ErrorCode.UNAVAILABLE
     assert "--out: No space left on device" in news.failed.message
+    assert not list(tmp_path.glob("_tmp-*"))
