@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 
 import httpx
 import pytest
@@ -189,6 +190,15 @@ async def test_an_idle_connection_is_kept_for_as_long_as_set(model, tulip):
     assert (
         Server(ivy.gateway, settings_for("a:1", keep_alive_s=180)).config.timeout_keep_alive == 180
     )
+
+
+async def test_no_answer_waits_for_the_clients_ack(model, tulip):
+    """Head and body are two writes; Nagle's algorithm would hold the second back for 40 ms."""
+    async with serving(settings_for(tulip.address), model) as ivy, ivy.client() as client:
+        assert (await client.get("/health")).status_code == 200
+        (connection,) = ivy.server.server_state.connections
+        taken = connection.transport.get_extra_info("socket")
+        assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_two_processes_can_share_a_port():

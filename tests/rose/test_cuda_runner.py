@@ -208,14 +208,21 @@ def test_steps_work_from_a_thread_in_inference_mode_and_from_one_that_is_not(
     runner.close()
 
 
+def _fewer_usual_sizes(monkeypatch: pytest.MonkeyPatch, *, step: int = 1024) -> None:
+    """The fake runs the kernels in Triton's interpreter: all of them take most of a minute."""
+    monkeypatch.setattr(cuda, "_USUAL_TEXTS", (3,))
+    monkeypatch.setattr(cuda, "_USUAL_STEPS", (step,))
+
+
 def _idle_to_the_end(runner: CudaRunner) -> None:
     while runner.idle():
         time.sleep(0.001)
 
 
 def test_idle_mode_captures_what_was_seen_and_what_is_likely_and_no_request_pays(
-    fake: FakeCuda, model: TableModel
+    fake: FakeCuda, model: TableModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    _fewer_usual_sizes(monkeypatch, step=4096)
     runner = fake.runner(model, MEAN, capture=CaptureMode.IDLE)
     runner.warm_up()
     assert runner.counters.captured == 0
@@ -249,9 +256,7 @@ def test_idle_mode_under_load_without_end_captures_at_last(
 def test_start_mode_captures_the_usual_sizes_before_the_first_request(
     fake: FakeCuda, model: TableModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Fewer than there are: the fake runs the kernels in Triton's interpreter.
-    monkeypatch.setattr(cuda, "_USUAL_TEXTS", (3,))
-    monkeypatch.setattr(cuda, "_USUAL_STEPS", (1024,))
+    _fewer_usual_sizes(monkeypatch)
     runner = fake.runner(model, MEAN, max_tokens=512, capture=CaptureMode.START)
     runner.warm_up()
     before = runner.counters.replayed, runner.counters.captured
@@ -266,7 +271,8 @@ def test_start_mode_captures_the_usual_sizes_before_the_first_request(
 def test_no_text_of_the_warm_up_is_longer_than_the_model_takes(
     fake: FakeCuda, model: TableModel, mode: CaptureMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda, "_USUAL_STEPS", (1024,))
+    _fewer_usual_sizes(monkeypatch)
+    monkeypatch.setattr(cuda, "_WARM_UP_TOKENS", (64, 128))
     runner = fake.runner(model, MEAN, max_tokens=32, capture=mode)
     runner.warm_up()
     _idle_to_the_end(runner)

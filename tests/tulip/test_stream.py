@@ -13,11 +13,14 @@ import pytest
 
 from hotbed.core.errors import ErrorCode
 from hotbed.core.output import OutputDtype, OutputSpec
+from hotbed.tulip import server as server_module
 from hotbed.tulip import stream as stream_module
 from hotbed.wire import limits
 from hotbed.wire import tulip_pb2 as pb
+from hotbed.wire import tulip_pb2_grpc as pb_grpc
 from hotbed.wire.errors import DETAIL_KEY, error_from_proto, error_from_rpc
-from tests.tulip.conftest import WAIT_S, Running, StartTulip, ragged
+from hotbed.wire.limits import channel_options, server_options
+from tests.tulip.conftest import WAIT_S, ClientStream, Running, StartTulip, ragged
 from tests.tulip.scraping import UNSENT, free_port, scrape
 
 
@@ -277,12 +280,18 @@ async def test_a_reply_above_grpcs_own_default_limit_arrives(start_tulip: StartT
 async def test_a_client_that_does_not_read_is_not_read_from_either(
     start_tulip: StartTulip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # gRPC's own buffers stay at 64 kB; else they grow to megabytes, which thousands of items fill.
+    small = [("grpc.http2.bdp_probe", 0)]
+    monkeypatch.setattr(
+        server_module, "server_options", lambda **given: [*server_options(**given), *small]
+    )
     port = free_port()
     tulip = await start_tulip(
         max_queue_tokens=10_000_000, max_stream_items=1_000_000, metrics_port=port
     )
     monkeypatch.setattr(stream_module, "MAX_UNSENT_BYTES", 100_000)
-    stream = tulip.open_stream(timeout=100)
+    channel = grpc.aio.insecure_channel(tulip.address, options=[*channel_options(), *small])
+    stream = ClientStream(pb_grpc.TulipStub(channel).Stream(timeout=100))
     num_sent, enough = 0, asyncio.Event()
 
     async def flood() -> None:
@@ -310,9 +319,10 @@ async def test_a_client_that_does_not_read_is_not_read_from_either(
     results = await stream.receive(num_sent)
     await flooding
     results |= await stream.receive(num_sent - len(results))
-    for tag in range(0, num_sent, 50):
+    for tag in range(0, num_sent, 10):
         stream.assert_rows(results[tag])
     assert (await scrape(port))[UNSENT] == 0
+    await channel.close()
 
 
 async def test_two_streams_and_unary_calls_side_by_side_get_their_own_answers(

@@ -12,12 +12,13 @@ from hotbed.bench.servers import MakeServer
 from hotbed.core.errors import invalid
 
 _FIND_TIMEOUT_S = 60.0
-# Prints the version; exit code 1 without the package.
+# Prints the version, for a folder on the path the one its module names; exit code 1 without it.
 _FIND = (
-    "import importlib.metadata as m, importlib.util as u, sys\n"
+    "import importlib as i, importlib.metadata as m, importlib.util as u, sys\n"
     "found = u.find_spec(sys.argv[1]) is not None\n"
     "try: print(m.version(sys.argv[2]) if found else '')\n"
-    "except m.PackageNotFoundError: print('unknown')\n"
+    "except m.PackageNotFoundError:\n"
+    "    print(getattr(i.import_module(sys.argv[1]), '__version__', 'unknown'))\n"
     "sys.exit(not found)"
 )
 

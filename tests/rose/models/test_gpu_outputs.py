@@ -26,8 +26,10 @@ from tests.support.output_models import make_bge_m3, make_colbert, make_mlm
 
 pytestmark = pytest.mark.gpu
 
-# A cosine of MIN_COSINE, as the length of the difference of two rows of length 1.
+# A cosine of MIN_COSINE, as the length of the difference of two rows of length 1. A sparse weight
+# is one product of one state: no sum over many makes its rounding small (H200: up to 0.051).
 MAX_DIFFERENCE = (2 - 2 * MIN_COSINE) ** 0.5
+MAX_SPARSE_DIFFERENCE = 0.1
 LENGTHS = ([7], [5, 90, 1, 33, 17, 64], [12] * 40, [90] * 20)
 MODELS: dict[str, tuple[Any, str, tuple[OutputSpec, ...]]] = {
     "bge-m3": (
@@ -110,7 +112,8 @@ def test_outputs_equal_those_of_the_cpu_eager_and_replayed(
                 ours = _flat(got, index, spec, vocab_size)
                 theirs = _flat(expected, index, spec, vocab_size)
                 assert ours.shape == theirs.shape
-                assert _differ(ours, theirs) <= MAX_DIFFERENCE, (lengths, spec)
+                most = MAX_SPARSE_DIFFERENCE if spec.kind == "sparse" else MAX_DIFFERENCE
+                assert _differ(ours, theirs) <= most, (lengths, spec)
         assert card.counters()["replayed"] > before
 
 
