@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup weights demo test lint format types check proto bench constraints clean
+.PHONY: help setup weights demo test lint format types check proto bench chaos constraints clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -59,6 +59,9 @@ check: lint types test ## what has to pass before a commit
 proto: setup ## make the Python code of tulip.proto anew
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src \
 	  src/hotbed/wire/tulip.proto
+
+chaos: setup ## ten minutes of random kills, stalls and failures; every answer is checked
+	$(BIN)/python -m bench.chaos --seconds 600
 
 bench: setup ## measure throughput and latency on this machine
 	$(BIN)/python -m bench.cpu

@@ -131,14 +131,15 @@ def test_embed_prints_a_json_line_a_text(
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
 
 
+@pytest.mark.parametrize("dash", [(), ("-",)])
 def test_embed_reads_a_text_a_line_and_writes_the_array_it_was_told(
-    bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dash: tuple[str, ...], bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_argument, by_line = tmp_path / "rows.npy", tmp_path / "rows.bin"
     model = ("--model", str(bert_folder), "--output-dtype", "float16")
     assert run("embed", "a", "b c", *model, "--output", str(by_argument)) == 0
     monkeypatch.setattr("sys.stdin", io.StringIO("a\r\nb c\n"))
-    assert run("embed", *model, "--output", str(by_line)) == 0
+    assert run("embed", *dash, *model, "--output", str(by_line)) == 0
     rows = np.load(by_argument)
     assert rows.dtype == np.float16
     assert len(rows) == 2

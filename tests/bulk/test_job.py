@@ -210,7 +210,11 @@ def test_a_long_text_follows_the_policy(
         of_long = table.filter(pa.compute.equal(table["id"], 7)).to_pylist()
         num_rows = 19 + len(of_long)
         assert [row["chunk"] for row in of_long] == list(range(len(of_long)))
-        pieces = [row["text"][row["chunk_start"] : row["chunk_stop"]] for row in of_long]
+        pieces = [row["text"] for row in of_long]
+        places = [(row["chunk_start"], row["chunk_stop"]) for row in of_long]
+        assert [rows[7]["text"][start:stop] for start, stop in places] == pieces
+        others = table.filter(pa.compute.not_equal(table["id"], 7))["text"].to_pylist()
+        assert others == [row["text"] for row in rows if row["id"] != 7]
         assert " ".join(pieces) == rows[7]["text"]
         with Embedder(str(bert_folder), num_threads=1) as embedder:
             alone = embedder.embed(pieces)
@@ -220,6 +224,16 @@ def test_a_long_text_follows_the_policy(
         with Embedder(str(bert_folder), num_threads=1) as embedder:
             alone = embedder.embed(rows[7]["text"], truncate=True)
         np.testing.assert_allclose(vectors(out)[7], alone, atol=1e-6)
+
+
+def test_a_book_does_not_become_its_length_squared(bert_folder: Path, tmp_path: Path) -> None:
+    """With the whole text in each of its rows the table was too large for memory, and for Arrow."""
+    book = " ".join(texts(1, max_words=2) * 200_000)
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"text": book}, {"text": "a fox"}])
+    embed(bert_folder, corpus, tmp_path / "out", too_long="chunk")
+    made = pq.read_table(tmp_path / "out")
+    assert made.num_rows > 3000
+    assert sum(map(len, made["text"].to_pylist())) < len(book) + 10
 
 
 def test_shares_together_give_the_whole(bert_folder: Path, corpus: Path, tmp_path: Path) -> None:

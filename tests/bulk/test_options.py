@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from hotbed.bulk.options import JobOptions
@@ -39,6 +41,28 @@ def test_options_for_texts_do_not_go_with_files(
 ) -> None:
     assert run("embed", "x.jsonl", "--out", str(tmp_path), option) == 2
     assert "is for texts" in capsys.readouterr().err
+
+
+def test_a_dash_is_standard_input(
+    tmp_path: Path, bert_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = io.TextIOWrapper(io.BytesIO(b'{"body": "a fox"}\n'))
+    monkeypatch.setattr("sys.stdin", lines)
+    job = ("embed", "-", "--text", "body", "--format", "jsonl", "--model", str(bert_folder))
+    assert run(*job, "--out", str(tmp_path / "out")) == 0
+    assert pq.read_table(tmp_path / "out")["body"].to_pylist() == ["a fox"]
+
+
+def test_ctrl_c_is_told_in_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hotbed.bulk.local.load_checkpoint", interrupted)
+    (tmp_path / "a.csv").write_text("body\na fox\n")
+    assert run("embed", str(tmp_path / "a.csv"), "--out", str(tmp_path / "out")) == 130
+    assert capsys.readouterr().err == "hotbed: stopped\n"
 
 
 def test_the_command_embeds_files(

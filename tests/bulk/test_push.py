@@ -396,3 +396,31 @@ def test_times_in_nanoseconds_reach_every_store(
     pq.write_table(pa.table(columns), tmp_path / "c.parquet")
     embed(bert_folder, tmp_path / "c.parquet", tmp_path / "out")
     assert push(tmp_path / "out", *store, "t") == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "column", "said"),
+    [
+        ("raw", "qdrant", pa.array([b"x"]), "column 'raw' holds binary"),
+        ("raw", "qdrant", pa.array([[{"b": b"x"}]]), "column 'raw' holds list"),
+        ("far", "qdrant", pa.array([10**15], pa.timestamp("s")), "outside the years 1 to 9999"),
+        ("far", "pgvector", pa.array([10**15], pa.timestamp("s")), "outside the years 1 to 9999"),
+        ("view", "lancedb", pa.array([[1]], pa.list_view(pa.int64())), "LanceDB cannot make"),
+        ("n" * 70, "pgvector", pa.array([1]), "has 70 bytes in its name"),
+    ],
+    ids=["bytes", "nested bytes", "far time", "far time in SQL", "view", "long name"],
+)
+def test_a_column_that_the_store_cannot_hold_is_refused(
+    name: str,
+    to: StoreName,
+    column: Any,
+    said: str,
+    bert_folder: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    pq.write_table(pa.table({"text": ["a fox"], name: column}), tmp_path / "c.parquet")
+    embed(bert_folder, tmp_path / "c.parquet", tmp_path / "out")
+    url = request.getfixturevalue("postgres") if to == "pgvector" else str(tmp_path / "store")
+    with pytest.raises(HotbedError, match=said):
+        push(tmp_path / "out", to, url, "odd_" + name[:4])

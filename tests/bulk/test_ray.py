@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -195,4 +196,13 @@ def test_a_cluster_that_does_not_fit_is_refused(
 
 def test_addresses_that_cannot_work_are_named() -> None:
     with pytest.raises(HotbedError, match="on a machine of the cluster"), connected("ray://x:1"):
+        pass
+    # At once: Ray itself tries for minutes.
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    ray.shutdown()  # a connection that exists would be used
+    with (
+        pytest.raises(HotbedError, match=f"--address 127.0.0.1:{port}: .*refused"),
+        connected(f"127.0.0.1:{port}"),
+    ):
         pass

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from hotbed.bulk.durable import DurableFile
 from hotbed.bulk.local import ModelOptions
 from hotbed.bulk.manifest import Manifest, load_manifest
 from hotbed.bulk.ray_worker import PartWorker
-from hotbed.core.errors import HotbedError
+from hotbed.core.errors import ErrorCode, HotbedError
 from tests.bulk.jobs import embed, result, texts, write_jsonl
 
 
@@ -77,3 +80,21 @@ def test_a_folder_that_is_not_on_its_machine_is_named(bert_folder: Path) -> None
     worker = PartWorker("/not/here", ModelOptions(model=str(bert_folder)))
     with pytest.raises(HotbedError, match="/not/here: No such file or directory"):
         worker.recipe()
+
+
+def test_a_full_disk_is_named(
+    job: Manifest, bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(DurableFile, "write", full)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # it is in the worker's log too
+    worker = _worker(bert_folder)
+    worker.work(tmp_path, job)
+    worker.take([0])
+    news = worker.news()
+    assert news.failed is not None
+    assert news.failed.code is ErrorCode.UNAVAILABLE
+    assert "--out: No space left on device" in news.failed.message
+    assert not list(tmp_path.glob("_tmp-*"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from hotbed.bulk.ahead import ahead
@@ -200,9 +202,9 @@ class LocalBackend:
             for item, rows, finite in self._steps.compute(prepared, lambda item: item.batch):
                 if dedupe:
                     earlier.add(item, rows, finite)
-                    yield _done(item, *earlier.rows_of(item), policies)
+                    yield _done(item, *earlier.rows_of(item), policies, text=text)
                 else:
-                    yield _done(item, rows, finite, policies)
+                    yield _done(item, rows, finite, policies, text=text)
         except SequenceError as error:
             raise _failed(error, policies) from error
         except EngineDeadError as error:
@@ -261,12 +263,17 @@ def _failed(error: SequenceError, policies: Policies) -> HotbedError:
 
 
 def _done(
-    item: Prepared, rows: NDArray[Any], finite: NDArray[np.bool_], policies: Policies
+    item: Prepared,
+    rows: NDArray[Any],
+    finite: NDArray[np.bool_],
+    policies: Policies,
+    *,
+    text: str,
 ) -> Done:
     """Put the window together, without rows that are not finite."""
     block = item.window.rows
     problems = item.problems
-    take, spans = item.take, item.spans
+    take, spans, texts = item.take, item.spans, item.texts
     counts = Counts(tokens=item.batch.num_tokens)
     if not finite.all():
         # All parts of a text go if one of them has no row.
@@ -281,9 +288,21 @@ def _done(
         ]
         kept = ~np.isin(take, bad)
         take, rows, spans = take[kept], rows[kept], None if spans is None else spans[kept]
+        texts = None if texts is None else list(itertools.compress(texts, kept))
     for problem in problems:
         counts.add_problem(problem)
     counts.read = len(block.good) + len(block.problems)
     counts.written = len(rows)
     counts.reused = len(item.gather) - item.batch.num_sequences
-    return Done(item.window, block.table.take(take), spans, rows, problems, counts)
+    return Done(item.window, _taken(block.table, take, text, texts), spans, rows, problems, counts)
+
+
+def _taken(table: Any, take: NDArray[np.int64], text: str, texts: list[str] | None) -> Any:
+    """The table's rows at these places, with other texts if they are given."""
+    if texts is None:
+        return table.take(take)
+    columns = [
+        pa.array(texts, field.type) if field.name == text else table.column(field.name).take(take)
+        for field in table.schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)

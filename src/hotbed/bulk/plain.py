@@ -6,14 +6,24 @@ from typing import Any
 
 import pyarrow as pa
 
+from hotbed.core.errors import invalid
+
 
 def to_pylist(array: Any) -> list[Any]:
     """Like Arrow's own, but nanoseconds, which Python's times have not, are cut instead of refused.
 
     pandas writes its times so.
+
+    Raises:
+        HotbedError: INVALID_INPUT for times that lie outside Python's years.
     """
     kind = _in_microseconds(array.type)
-    values: list[Any] = (array if kind == array.type else array.cast(kind, safe=False)).to_pylist()
+    try:
+        if kind != array.type:
+            array = array.cast(kind, safe=False)
+        values: list[Any] = array.to_pylist()
+    except (OverflowError, ValueError):
+        raise invalid(f"a column of {array.type} holds times outside the years 1 to 9999") from None
     return values
 
 

@@ -26,6 +26,8 @@ class Prepared:
         window: that it is of.
         take: int64 [R], each output row's place in the window's table.
         spans: int64 [R, 3] with (chunk, first character, last + 1) where texts may be chunked.
+        texts: of each output row, where one of them is a part of a text: a whole text in each row
+            of its parts would be its length squared. None: those of the table.
         batch: the U sequences.
         first: number of the first of them within its part.
         gather: int64 [R], number within the part of each row's sequence, at most first + U - 1.
@@ -35,6 +37,7 @@ class Prepared:
     window: Window
     take: NDArray[np.int64]
     spans: NDArray[np.int64] | None
+    texts: list[str] | None
     batch: RaggedBatch
     first: int
     gather: NDArray[np.int64]
@@ -77,8 +80,11 @@ class Preparer:
         batches, order, take, spans = self._sequences(window, texts, problems)
         batch = RaggedBatch.concatenate(batches)
         first = self._num_sequences
+        parts = None
+        if len(batches) > 1:
+            parts = [texts[t][a:b] for t, (_, a, b) in zip(take, spans, strict=True)]
         if self._dedupe:
-            pieces = (texts[t][a:b] for t, (_, a, b) in zip(take, spans, strict=True))
+            pieces = parts or [texts[t] for t in take]
             wanted, gather = self._without_duplicates(pieces)
         else:
             wanted, gather = list(range(len(order))), list(range(first, first + len(order)))
@@ -91,6 +97,7 @@ class Preparer:
             window,
             np.array(take, dtype=np.int64),
             np.array(spans, dtype=np.int64).reshape(-1, 3) if chunked else None,
+            parts,
             batch,
             first,
             np.array(gather, dtype=np.int64),

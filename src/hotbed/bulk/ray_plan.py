@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ import ray
 
 from hotbed.bulk.local import ModelOptions
 from hotbed.core.errors import invalid
+
+_CONNECT_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ def connected(address: str | None) -> Iterator[list[dict[str, float]]]:
         raise invalid("--address ray://: run the job on a machine of the cluster, with host:port")
     ours = not ray.is_initialized()
     if ours:
+        _check_reachable(address)
         try:
             ray.init(address=address, logging_level=logging.WARNING)
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -84,3 +88,14 @@ def connected(address: str | None) -> Iterator[list[dict[str, float]]]:
     finally:
         if ours:
             ray.shutdown()
+
+
+def _check_reachable(address: str | None) -> None:
+    """Say at once what Ray says after minutes of trying."""
+    host, colon, port = (address or "").rpartition(":")
+    if not (colon and port.isdecimal()):
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_S).close()
+    except (OSError, OverflowError) as error:
+        raise invalid(f"--address {address}: {error}", "address") from None

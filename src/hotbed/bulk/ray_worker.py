@@ -142,6 +142,9 @@ class PartWorker:
 
 
 def _unexpected(error: BaseException) -> HotbedError:
+    if isinstance(error, OSError):  # of inputs it is another error by now
+        said = f"worker on {platform.node()}: --out: {error.strerror or error}"
+        return HotbedError(ErrorCode.UNAVAILABLE, said)
     return HotbedError(
         ErrorCode.INTERNAL,
         f"worker on {platform.node()}: {type(error).__name__}; its log has more",

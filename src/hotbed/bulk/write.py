@@ -43,15 +43,19 @@ class PartWriter:
         self._schema = schema
         self._file = DurableFile(path)
         names = schema.names[:-1]
-        self._writer = pq.ParquetWriter(
-            pa.PythonFile(self._file, mode="w"),
-            schema,
-            compression="zstd",
-            compression_level=1,
-            # Vectors do not repeat, and their smallest number says nothing.
-            use_dictionary=names or False,
-            write_statistics=names or False,
-        )
+        try:
+            self._writer = pq.ParquetWriter(
+                pa.PythonFile(self._file, mode="w"),
+                schema,
+                compression="zstd",
+                compression_level=1,
+                # Vectors do not repeat, and their smallest number says nothing.
+                use_dictionary=names or False,
+                write_statistics=names or False,
+            )
+        except BaseException:  # it has written already
+            self._file.discard()
+            raise
 
     def write(self, table: Any, spans: NDArray[np.int64] | None, rows: NDArray[Any]) -> None:
         """Append a row group.

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
-        command, bound, _ = app.parse_args(sys.argv[1:] if argv is None else argv)
+        command, bound, _ = app.parse_args(_with_dash(sys.argv[1:] if argv is None else argv))
     except ValueError as error:  # a settings record refuses a value or a combination
         return _complain(str(error), EXIT_CONFIGURATION)
     try:
@@ -59,6 +59,13 @@ def _run(argv: Sequence[str] | None) -> int:
         # Whoever read our output has left; Python would complain once more when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
+
+
+def _with_dash(argv: Sequence[str]) -> list[str]:
+    """With ``-`` where it is taken for an argument, standard input: elsewhere it is an option."""
+    if "-" not in argv or "--" in argv:
+        return list(argv)
+    return [*(word for word in argv if word != "-"), "--", *(w for w in argv if w == "-")]
 
 
 def _complain(message: str, code: int) -> int:

@@ -90,7 +90,8 @@ def embed(
             attention=attention,
             kernel_dir=kernel_dir,
         )
-    inputs = list(texts) or [line.rstrip("\r\n") for line in sys.stdin]
+    given = [] if texts == ("-",) else list(texts)
+    inputs = given or [line.rstrip("\r\n") for line in sys.stdin]
     with Embedder(
         model,
         device=device,

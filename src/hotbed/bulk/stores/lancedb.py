@@ -32,7 +32,11 @@ class LanceStore:
         try:
             self._table = connection.open_table(table)
         except (FileNotFoundError, ValueError):
-            self._table = connection.create_table(table, schema=rows.schema)
+            try:
+                self._table = connection.create_table(table, schema=rows.schema)
+            except RuntimeError as error:  # Lance's own; its second line tells where in its code
+                said = " ".join(str(error).split())[:200]
+                raise invalid(f"LanceDB cannot make {table}: {said}") from None
         there = self._table.schema
         if (there.metadata or {}).get(METADATA_KEY) != rows.schema.metadata[METADATA_KEY]:
             raise other_vectors(table, url, rows)

@@ -24,6 +24,7 @@ from hotbed.core.errors import ErrorCode, HotbedError, invalid
 from hotbed.core.output import OutputDtype
 
 _JSON = "jsonb"
+_MAX_NAME_BYTES = 63
 _PASSES = (
     psycopg.errors.AdminShutdown,
     psycopg.errors.CrashShutdown,
@@ -55,6 +56,12 @@ class PgvectorStore:
             rows.vector_column: _vector_type(rows),
             FINGERPRINT: "text",
         }
+        for name in self._types:
+            if (num_bytes := len(name.encode())) > _MAX_NAME_BYTES:
+                raise invalid(
+                    f"column {name!r} has {num_bytes} bytes in its name, PostgreSQL's names hold "
+                    f"{_MAX_NAME_BYTES}"
+                )
         try:
             self._connection = psycopg.connect(url)
         except psycopg.Error as error:

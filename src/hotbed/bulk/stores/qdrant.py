@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
@@ -24,13 +25,20 @@ class QdrantStore:
         rows: that will be put.
 
     Raises:
-        HotbedError: INVALID_INPUT for packed bits, or if the collection holds other vectors.
+        HotbedError: INVALID_INPUT for packed bits and columns of bytes, or if the collection holds
+            other vectors; UNAVAILABLE if it cannot be reached.
     """
 
     def __init__(self, url: str, table: str, rows: Rows) -> None:
         recipe = rows.recipe
         if OutputDtype(recipe.dtype).is_packed:
             raise invalid("Qdrant takes numbers: embed without packed bits")
+        for field in rows.schema:
+            if _holds_bytes(field.type):
+                raise invalid(
+                    f"column {field.name!r} holds {field.type}, which no payload of Qdrant can be: "
+                    "embed with --keep for the others"
+                )
         self._table = table
         self._column = rows.vector_column
         self._fingerprint = recipe.fingerprint
@@ -102,3 +110,11 @@ def _named() -> Iterator[None]:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
+
+
+def _holds_bytes(kind: Any) -> bool:
+    """Payloads are JSON."""
+    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    return any(test(kind) for test in tests) or any(
+        _holds_bytes(kind.field(i).type) for i in range(kind.num_fields)
+    )
