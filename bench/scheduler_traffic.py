@@ -1,8 +1,8 @@
 """Synthetic and recorded traffic for `bench.scheduler`.
 
 A recorded trace is a file with one JSON object a line: ``{"at_s": 0.0123, "client": "a", "kind":
-"query", "lengths": [17, 9]}``, the time and the tokens of each sequence of one item. Nothing in
-Hotbed writes one: it is made from a gateway's own access log.
+"query", "lengths": [17, 9]}``, the time and the tokens of each sequence of one item.
+`hotbed tulip --record-traffic FOLDER` writes it.
 """
 
 from __future__ import annotations

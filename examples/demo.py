@@ -1,4 +1,4 @@
-"""Starts `hotbed serve` on the default model, asks it for two embeddings, compares them.
+"""Starts `hotbed serve` on the default model, asks it for a few embeddings, compares them.
 
 Run by `make demo`; goes on serving until Ctrl-C, or stops after the answer with --once.
 """

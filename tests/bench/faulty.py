@@ -6,6 +6,7 @@ Rows come from the ids alone, so that every process makes the same ones without 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -75,13 +76,19 @@ class EndsWhileLoading(Working):
 
 
 class _AfterTheCheck(Working):
-    """Fails in the first call with more than the check's requests behind it."""
+    """Fails in the first call with more than the check's requests behind it; remembers rows."""
 
     CHECK_CALLS = 7
 
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        self.before: NDArray[Any] | None = None
+
     def embed(self, prepared: list[list[int]]) -> NDArray[Any]:
         rows = super().embed(prepared)
-        return self.fail(rows) if self.calls > self.CHECK_CALLS else rows
+        given = self.fail(rows) if self.calls > self.CHECK_CALLS else rows
+        self.before = rows
+        return given
 
     def fail(self, rows: NDArray[Any]) -> NDArray[Any]:
         raise NotImplementedError
@@ -91,6 +98,14 @@ class Ends(_AfterTheCheck):
     def fail(self, rows: NDArray[Any]) -> NDArray[Any]:
         print("out of memory", file=sys.stderr, flush=True)
         os._exit(7)
+
+
+class IsKilled(_AfterTheCheck):
+    """As by the kernel when memory is short."""
+
+    def fail(self, rows: NDArray[Any]) -> NDArray[Any]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return rows
 
 
 class Hangs(_AfterTheCheck):
@@ -107,3 +122,38 @@ class TooFew(_AfterTheCheck):
 class Raises(_AfterTheCheck):
     def fail(self, rows: NDArray[Any]) -> NDArray[Any]:
         raise ValueError("too long for me")
+
+
+class GivesNaN(_AfterTheCheck):
+    def fail(self, rows: NDArray[Any]) -> NDArray[Any]:
+        rows[-1, 3] = np.nan
+        return rows
+
+
+class SwapsTwoRows(_AfterTheCheck):
+    """Of requests with several; those with one are right."""
+
+    def fail(self, rows: NDArray[Any]) -> NDArray[Any]:
+        rows[[0, -1]] = rows[[-1, 0]]
+        return rows
+
+
+class GivesRowsOfTheRequestBefore(_AfterTheCheck):
+    def fail(self, rows: NDArray[Any]) -> NDArray[Any]:
+        before = self.before
+        return before if before is not None and before.shape == rows.shape else rows
+
+
+class IsWrongOnce(_AfterTheCheck):
+    """In one of many calls, in the last cell's time too: every row is looked at."""
+
+    def fail(self, rows: NDArray[Any]) -> NDArray[Any]:
+        return -rows if self.calls % 5 == 0 else rows
+
+
+class Sleeps(_AfterTheCheck):
+    """Slow, and right."""
+
+    def fail(self, rows: NDArray[Any]) -> NDArray[Any]:
+        threading.Event().wait(0.2)
+        return rows

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hotbed.bench.cells import Cell
 from hotbed.bench.clients import Clients
+from hotbed.bench.expected import Expected
 from hotbed.bench.inputs import Text
 from hotbed.bench.measure import Pace, measure_cell
 from hotbed.bench.members import ServiceMember
@@ -22,6 +24,7 @@ from hotbed.bench.process import NoAnswerError, Worker
 from hotbed.bench.servers import running
 
 CELL = Cell("concurrency", "http", 1, 4, 2)
+EXPECTED = Expected.of("embed", np.ones((1, 1), np.float32), [1])
 
 
 class Counting(ThreadingHTTPServer):
@@ -88,7 +91,8 @@ def test_each_server_is_asked_in_its_own_turns(
             for i, server in enumerate(servers)
         }
         pace = Pace(seconds=0.2, rounds=2, requests=12, warm_up_s=0.0)
-        outcomes = measure_cell(CELL, [[Text("a text", (1, 2))]], members, pace)
+        requests = [[Text("a text", (1, 2))]]
+        outcomes = measure_cell(CELL, requests, members, dict.fromkeys(members, EXPECTED), pace)
     finally:
         clients.close()
     assert [outcome.error for outcome in outcomes.values()] == [None, None]
@@ -113,7 +117,7 @@ def test_a_client_that_ended_is_made_anew_with_every_servers_requests(
     try:
         clients.wait_until_ready(time.monotonic() + 60)
         for server in servers:
-            clients.give("http-texts", server.url, [[Text("a text", (1, 2))]])
+            clients.give("http-texts", server.url, [[Text("a text", (1, 2))]], EXPECTED)
         made[0].process.kill()
         with pytest.raises(NoAnswerError):
             clients.run(servers[0].url, 1, 0.0, 1, 1, timeout_s=5)

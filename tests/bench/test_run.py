@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -111,8 +112,10 @@ def test_systems_that_work_give_numbers_and_exit_code_0(bench: Any) -> None:
     ("name", "error"),
     [
         ("Ends", "exit code 7"),
+        ("IsKilled", "exit code -9"),
         ("Hangs", "no answer to 'warm-up' within 3 s"),
-        ("TooFew", "rows came back for"),
+        ("TooFew", "came back, ["),
+        ("GivesNaN", "is not finite"),
         ("Raises", "ValueError: too long for me"),
     ],
 )
@@ -181,8 +184,8 @@ def test_a_system_whose_rows_differ_ends_the_run_before_anything_is_timed(
     [
         ("ends", "exit codes: [7]"),
         ("hangs", "timed out"),
-        ("too few", "0 rows came back for 1 inputs"),
-        ("500", "HTTP 500"),
+        ("too few", "came back, [1, 16] are right"),
+        ("500 every third", "HTTP 500"),
     ],
 )
 def test_a_server_that_fails_while_it_is_timed_is_an_error_not_a_number(
@@ -203,6 +206,69 @@ def test_a_server_that_fails_while_it_is_timed_is_an_error_not_a_number(
         assert first["log_tail"] == ["out of memory"]
 
 
+@pytest.mark.parametrize(
+    ("name", "suite", "error"),
+    [
+        ("SwapsTwoRows", "scoring", "row 0 of 3: cosine .* it is row 2 of request 0"),
+        ("GivesRowsOfTheRequestBefore", "latency", "row 0 of 1: cosine 0.0.* to the right one"),
+        ("IsWrongOnce", "latency", "timed answers are wrong; row 0 of 1: cosine -1.000000"),
+    ],
+)
+def test_a_row_that_was_timed_and_is_wrong_makes_no_number(
+    name: str, suite: str, error: str, bench: Any
+) -> None:
+    code, rows = bench(name, suite=(suite,))
+    assert code == 1
+    for row in of(rows, name):
+        assert re.search(error, row["error"]), row["error"]
+        assert "p50_ms" not in row
+    assert all("error" not in row for row in of(rows, "hotbed"))
+
+
+def test_a_system_that_is_only_slow_is_a_number(bench: Any) -> None:
+    code, rows = bench("Sleeps", suite=("latency",))
+    assert code == 0
+    assert all(row["p50_ms"] > 200 for row in of(rows, "Sleeps"))
+
+
+@pytest.mark.parametrize(
+    ("how", "suite", "error"),
+    [
+        ("nan", "concurrency", "row 0 of 1 is not finite"),
+        ("another's", "concurrency", "row 0 of 1: cosine .* it is row 0 of request"),
+        ("swapped", "throughput", "row 0 of 4: cosine .* it is row 3 of request 0"),
+        ("index twice", "throughput", "4 rows came back with indexes that are not theirs"),
+    ],
+)
+def test_a_servers_row_that_was_timed_and_is_wrong_makes_no_number(
+    how: str, suite: str, error: str, bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = System("server", "tests", server=faulty_server(how, 15))
+    monkeypatch.setitem(SYSTEMS, "server", system)
+    code, rows = bench(systems=("hotbed", "server"), suite=(suite,), clients=2)
+    assert code == 1
+    found = of(rows, "server")
+    assert found
+    for row in found:
+        assert re.search(error, row["error"]), row["error"]
+        assert "p50_ms" not in row
+
+
+def test_a_client_that_waits_for_a_slow_server_does_not_ask_the_next_one(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer came when another was waited for: rows of one system under another's name."""
+    for name, how in (("slow", "sleeps"), ("server", "works")):
+        system = System(name, "tests", server=faulty_server(how, 0))
+        monkeypatch.setitem(SYSTEMS, name, system)
+    code, rows = bench(
+        systems=("hotbed", "slow", "server"), suite=("concurrency",), clients=2, call_timeout_s=2.0
+    )
+    assert code == 1
+    assert all("no answer to 'rows' within 2 s" in row["error"] for row in of(rows, "slow"))
+    assert [row["cosine_min"] for row in of(rows, "server")] == [1.0, 1.0]
+
+
 def test_a_server_that_works_is_measured(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     system = System("server", "tests", server=faulty_server("works", 0))
     monkeypatch.setitem(SYSTEMS, "server", system)
@@ -215,6 +281,22 @@ def test_a_server_that_works_is_measured(bench: Any, monkeypatch: pytest.MonkeyP
         # What is under way at a time bounds what can be done in the time of one.
         at_most = row["n"] * row["concurrency"] / row["p50_ms"] * 1e3
         assert 0 < row["seq_per_s"] < 3 * at_most
+
+
+def test_a_server_that_ran_already_is_asked_for_its_model_by_its_own_name(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = System("server", "tests", server=faulty_server("named", 0))
+    monkeypatch.setitem(SYSTEMS, "server", system)
+    code, rows = bench(systems=("hotbed", "server"), suite=("concurrency",), clients=2)
+    assert code == 0
+    assert [row["cosine_min"] for row in of(rows, "server")] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("url", ["https://127.0.0.1:1", "127.0.0.1:80", "http://host:80/v1"])
+def test_a_url_that_would_not_be_asked_as_it_stands_is_refused(url: str, bench: Any) -> None:
+    with pytest.raises(HotbedError, match=f"--url takes SYSTEM=http://HOST:PORT, got {url!r}"):
+        bench("Working", url=(f"Working={url}",), suite=("concurrency",))
 
 
 def test_an_interpreter_that_cannot_be_run_is_named(bench: Any) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import http.server
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 
 from hotbed.bulk import push as module
 from hotbed.bulk.push import StoreName, push
-from hotbed.core.errors import HotbedError
+from hotbed.core.errors import ErrorCode, HotbedError
 from tests.bulk.jobs import embed, texts, write_jsonl
 from tests.test_cli import run
 
@@ -250,3 +252,147 @@ def test_the_command_says_how_many_rows_are_there(
     url = str(tmp_path / "store")
     assert run("push", str(job), "--to", "qdrant", "--url", url) == 0
     assert capsys.readouterr().err == "70 rows pushed; vectors has 70 rows\n"
+
+
+def test_a_lost_connection_to_postgres_is_made_anew(
+    job: Path, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres) as connection:
+        connection.execute("drop table if exists t")
+    lost = 0
+    batches = module._batches
+
+    def ended_by_the_server(file: Path, number: int, schema: Any) -> Iterator[Any]:
+        nonlocal lost
+        for batch in batches(file, number, schema):
+            if number == 1 and lost < 3:
+                lost += 1
+                with psycopg.connect(postgres, autocommit=True) as other:
+                    other.execute(
+                        "select pg_terminate_backend(pid) from pg_stat_activity "
+                        "where pid != pg_backend_pid() and datname = current_database()"
+                    )
+            yield batch
+
+    monkeypatch.setattr(module, "_PAUSES_S", (0, 0, 0))
+    monkeypatch.setattr(module, "_batches", ended_by_the_server)
+    assert push(job, "pgvector", postgres, "t") == (70, 70)
+    assert lost == 3
+    assert {i: t for i, (t, _) in _of_pgvector(postgres).items()} == dict(enumerate(TEXTS))
+    monkeypatch.setattr(module, "_PAUSES_S", (0,))
+    lost = 0
+    with pytest.raises(HotbedError, match="PostgreSQL: ") as caught:
+        push(job, "pgvector", postgres, "t")
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+
+
+class _Qdrant(http.server.BaseHTTPRequestHandler):
+    """As much of Qdrant's HTTP as a push uses; `fail` says what becomes of each upsert."""
+
+    points: dict[int, Any]
+    fail: list[int | None]
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def _any(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        path = self.path.partition("?")[0]
+        status, result = 200, True
+        if self.command == "PUT" and path.endswith("/points"):
+            status = self.fail.pop(0) if self.fail else 200
+            if status is None:  # the connection breaks
+                self.close_connection = True
+                return
+            if status == 200:
+                self.points |= {point["id"]: point for point in json.loads(body)["points"]}
+            result = {"operation_id": 1, "status": "completed"}
+        elif path.endswith("/exists"):
+            result = {"exists": False}
+        elif path.endswith("/scroll"):
+            result = {"points": [], "next_page_offset": None}
+        elif path.endswith("/count"):
+            result = {"count": len(self.points)}
+        elif self.command == "GET":
+            result = COLLECTION
+        answer = json.dumps({"result": result, "status": "ok", "time": 0.0}).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    do_GET = do_PUT = do_POST = _any
+
+
+COLLECTION = {
+    "status": "green",
+    "optimizer_status": "ok",
+    "segments_count": 1,
+    "payload_schema": {},
+    "config": {
+        "params": {"vectors": {"size": 64, "distance": "Cosine"}},
+        "hnsw_config": {"m": 16, "ef_construct": 100, "full_scan_threshold": 10000},
+        "optimizer_config": {
+            "deleted_threshold": 0.2,
+            "vacuum_min_vector_number": 1000,
+            "default_segment_number": 0,
+            "flush_interval_sec": 5,
+        },
+    },
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # the client's, of a server that tells no version
+def test_a_lost_connection_to_qdrant_is_made_anew(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PAUSES_S", (0, 0))
+    _Qdrant.points, _Qdrant.fail = {}, [200, None, 503, 200, None]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Qdrant) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert push(job, "qdrant", url, "t") == (70, 70)
+        _Qdrant.fail = [400]
+        with pytest.raises(HotbedError, match="Qdrant: status 400") as caught:
+            push(job, "qdrant", url, "t")
+        assert caught.value.code is ErrorCode.INVALID_INPUT
+        server.shutdown()
+    with pytest.raises(HotbedError, match=r"Qdrant: .*refused") as caught:
+        push(job, "qdrant", url, "t")
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+
+
+def test_a_collection_of_other_dimensions_is_refused(
+    job: Path, bert_folder: Path, tmp_path: Path
+) -> None:
+    embed(bert_folder, tmp_path / "c.jsonl", tmp_path / "short", dimensions=8)
+    corpus = write_jsonl(tmp_path / "none.jsonl", [{"text": " "}])
+    embed(bert_folder, corpus, tmp_path / "none", dimensions=8, bad="skip")
+    assert push(tmp_path / "none", "qdrant", str(tmp_path / "store"), "t") == (0, 0)
+    with pytest.raises(HotbedError, match="holds other vectors"):
+        push(job, "qdrant", str(tmp_path / "store"), "t")
+
+
+def test_a_part_that_is_gone_is_named(job: Path, tmp_path: Path) -> None:
+    (job / "part-000001.parquet").unlink()
+    with pytest.raises(HotbedError, match=r"has lost part-000001\.parquet"):
+        push(job, "qdrant", str(tmp_path / "store"), "t")
+
+
+def test_times_in_nanoseconds_reach_every_store(
+    bert_folder: Path, store: tuple[StoreName, str], tmp_path: Path
+) -> None:
+    columns = {
+        "text": ["a fox"],
+        "i": [0],
+        "at": pa.array([1_700_000_000_000_000_001], pa.timestamp("ns")),
+        "day": pa.array([3_600_000_000_001], pa.time64("ns")),
+        "in": pa.array([[{"at": 1}]], pa.list_(pa.struct([("at", pa.timestamp("ns", "UTC"))]))),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "c.parquet")
+    embed(bert_folder, tmp_path / "c.parquet", tmp_path / "out")
+    assert push(tmp_path / "out", *store, "t") == (1, 1)

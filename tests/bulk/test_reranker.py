@@ -13,6 +13,7 @@ import torch
 from sentence_transformers import CrossEncoder
 from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.cross_encoder.modules import LogitScore
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hotbed import Embedder, Reranker
 from hotbed.bulk import windows
@@ -23,12 +24,23 @@ from tests.support.checkpoints import edit_json
 from tests.support.scorers import (
     make_bert_scorer,
     make_family_scorer,
+    make_mxbai_reranker,
     make_qwen3_classifier,
     make_qwen3_reranker,
     make_roberta_scorer,
 )
 
 MAX_RELATIVE_ERROR = 1e-4
+MXBAI_START = (
+    "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+    "<|im_end|>\n<|im_start|>user\n"
+)
+MXBAI_TASK = (
+    "You are a search relevance expert who evaluates how well documents match search queries. For"
+    " each query-document pair, carefully analyze the semantic relationship between them, then"
+    " provide your binary relevance judgment (0 for not relevant, 1 for relevant).\nRelevance:"
+)
+MXBAI_END = "<|im_end|>\n<|im_start|>assistant\n"
 QUERY = "the fast cat"
 DOCUMENTS = [f"{w} document {'is ' * (i % 9)}long" for i, w in enumerate(["a", "the", "of"] * 10)]
 PAIRS = [(f"{QUERY} {i % 3}", document) for i, document in enumerate(DOCUMENTS)]
@@ -64,7 +76,7 @@ def test_scores_are_the_cross_encoders(tmp_path: Path, labels: int, saved_by_the
         np.testing.assert_allclose(one, expected[4], rtol=MAX_RELATIVE_ERROR, atol=1e-6)
 
 
-@pytest.mark.parametrize("model_type", ["modernbert", "distilbert", "mpnet"])
+@pytest.mark.parametrize("model_type", ["modernbert", "distilbert", "mpnet", "deberta-v2"])
 def test_relatives_of_bert_are_the_cross_encoders(tmp_path: Path, model_type: str) -> None:
     """Whole paths: the tokenizer's pairs without token types, positions, window, head."""
     folder = make_family_scorer(tmp_path / "m", model_type)
@@ -72,6 +84,24 @@ def test_relatives_of_bert_are_the_cross_encoders(tmp_path: Path, model_type: st
     expected = CrossEncoder(str(folder)).predict(PAIRS, batch_size=1)
     with Reranker(str(folder), num_threads=1) as reranker:
         np.testing.assert_allclose(reranker.predict(PAIRS), expected, rtol=MAX_RELATIVE_ERROR)
+
+
+def test_electras_pairs_have_token_types_as_berts(tmp_path: Path) -> None:
+    folder = make_family_scorer(tmp_path / "reranker", "electra")
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    edit_json(
+        folder / "tokenizer_config.json",
+        tokenizer_class="ElectraTokenizer",
+        model_input_names=names,
+        **{f"{t.lower()}_token": f"[{t}]" for t in ("UNK", "CLS", "SEP", "PAD", "MASK")},
+    )
+    expected = CrossEncoder(str(folder)).predict(PAIRS)
+    with Reranker(str(folder), num_threads=1) as reranker:
+        found = reranker.predict(PAIRS)
+    np.testing.assert_allclose(found, expected, rtol=MAX_RELATIVE_ERROR, atol=1e-6)
+    edit_json(folder / "tokenizer_config.json", model_input_names=names[:1])
+    with Reranker(str(folder), num_threads=1) as reranker:
+        assert np.abs(reranker.predict(PAIRS) - expected).max() > 1e-3, "types tell"
 
 
 def test_xlm_r_reranks_as_the_cross_encoder_does(tmp_path: Path) -> None:
@@ -102,6 +132,35 @@ def test_qwens_template_is_put_around_plain_texts(tmp_path: Path, make: Any) -> 
         np.testing.assert_allclose(found, expected, rtol=MAX_RELATIVE_ERROR)
         other = reranker.predict(PAIRS, raw_scores=True, instruction="find the opposite")
         assert np.abs(other - expected).max() > 1e-3
+
+
+@pytest.mark.parametrize("instruction", [None, "prefer short ones"])
+def test_mxbai_rerank_scores_as_its_own_package_does(
+    tmp_path: Path, instruction: str | None
+) -> None:
+    """Pieces tokenised each by itself, "1" less "0" at the last token: mxbai_rerank 0.1.6."""
+    folder = make_mxbai_reranker(tmp_path / "mxbai-rerank-base-v2")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+    def ids(*texts: str) -> list[int]:
+        return [i for t in texts for i in tokenizer(t, add_special_tokens=False)["input_ids"]]
+
+    one, zero = ids("1", "0")
+    expected = []
+    for query, document in PAIRS[:6]:
+        asked = f"query: {query}"
+        if instruction is not None:
+            asked = f"instruction: {instruction}\n{asked}"
+        row = ids(MXBAI_START, asked, "\n", f"document: {document}", "\n", MXBAI_TASK, MXBAI_END)
+        with torch.inference_mode():
+            logits = model(input_ids=torch.tensor([row])).logits[0, -1]
+        expected.append(float(logits[one] - logits[zero]))
+    with Reranker(str(folder), num_threads=1) as reranker:
+        found = reranker.predict(PAIRS[:6], raw_scores=True, instruction=instruction)
+        long = reranker.predict((QUERY, "is " * 2000))
+    np.testing.assert_allclose(found, expected, rtol=MAX_RELATIVE_ERROR, atol=1e-5)
+    assert np.isfinite(long)
 
 
 def test_a_logit_score_folder_is_read(tmp_path: Path) -> None:
@@ -194,3 +253,22 @@ def test_the_command_prints_the_best_first(
     expected = reranker.rank(QUERY, DOCUMENTS, top_k=2)
     assert [line["index"] for line in lines] == [r.index for r in expected]
     assert [line["document"] for line in lines] == [r.document for r in expected]
+
+
+def test_how_it_computes_can_be_chosen_as_for_an_embedder(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["rerank", str(folder), "--query", QUERY, "a document", "--threads", "1"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--device", "cpu", "--dtype", "bfloat16", "--attention", "sdpa"])
+    assert ended.value.code == 0
+    half = json.loads(capsys.readouterr().out)["score"]
+    with Reranker(str(folder), num_threads=1, dtype="float32", attention="sdpa") as reranker:
+        exact = float(reranker.predict((QUERY, "a document")))
+    assert half != exact
+    assert half == pytest.approx(exact, abs=0.02)
+
+
+def test_an_attention_that_cannot_run_here_is_refused_not_replaced(folder: Path) -> None:
+    with pytest.raises(HotbedError, match="fa4"):
+        Reranker(str(folder), device="cpu", attention="fa4")

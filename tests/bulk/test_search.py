@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from hotbed import Embedder
@@ -68,6 +70,24 @@ def test_another_model_is_refused(model: Path, tmp_path: Path) -> None:
     options = dataclasses.replace(model_of(out), model=str(other))
     with pytest.raises(HotbedError, match="does not make such vectors"):
         search(out, "dog", 1, options)
+
+
+def test_rows_with_times_in_nanoseconds_are_shown(
+    model: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    columns = {"text": ["a fox"], "at": pa.array([1_700_000_000_000_000_001], pa.timestamp("ns"))}
+    pq.write_table(pa.table(columns), tmp_path / "c.parquet")
+    embed(model, tmp_path / "c.parquet", tmp_path / "out")
+    assert run("search", str(tmp_path / "out"), "dog") == 0
+    shown = json.loads(capfdbinary.readouterr().out)["columns"]
+    assert shown == {"text": "a fox", "at": "2023-11-14T22:13:20"}
+
+
+def test_a_part_that_is_gone_is_named(model: Path, tmp_path: Path) -> None:
+    out = _job(model, tmp_path)
+    (out / "part-000001.parquet").unlink()
+    with pytest.raises(HotbedError, match=r"has lost part-000001\.parquet"):
+        search(out, "dog", 1, model_of(out))
 
 
 def test_a_folder_without_vectors_is_named(tmp_path: Path) -> None:

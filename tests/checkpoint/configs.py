@@ -121,6 +121,46 @@ GTE = BERT | {
     "max_position_embeddings": 8192,
     "type_vocab_size": 1,
 }
+DEBERTA = BERT | {
+    "architectures": ["DebertaV2ForSequenceClassification"],
+    "model_type": "deberta-v2",
+    "max_position_embeddings": 512,
+    "max_relative_positions": -1,
+    "norm_rel_ebd": "layer_norm",
+    "pos_att_type": ["p2c", "c2p"],
+    "position_biased_input": False,
+    "position_buckets": 256,
+    "relative_attention": True,
+    "share_att_key": True,
+    "type_vocab_size": 0,
+}
+JINA = BERT | {
+    "architectures": ["JinaBertForMaskedLM"],
+    "position_embedding_type": "alibi",
+    "feed_forward_type": "geglu",
+    "max_position_embeddings": 8192,
+    "type_vocab_size": 2,
+    "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"},
+}
+ELECTRA = BERT | {
+    "architectures": ["ElectraForSequenceClassification"],
+    "model_type": "electra",
+    "embedding_size": 384,
+}
+T5: dict[str, Any] = {
+    "architectures": ["T5EncoderModel"],
+    "model_type": "t5",
+    "vocab_size": 32128,
+    "d_model": 768,
+    "d_kv": 64,
+    "d_ff": 3072,
+    "num_layers": 12,
+    "num_heads": 12,
+    "n_positions": 512,
+    "feed_forward_proj": "relu",
+    "layer_norm_epsilon": 1e-06,
+    "relative_attention_num_buckets": 32,
+}
 MPNET = BERT | {
     "architectures": ["MPNetModel"],
     "model_type": "mpnet",
@@ -148,6 +188,13 @@ LLAMA3 = {
     "original_max_position_embeddings": 8192,
 }
 REMOVED = object()
+
+
+NEMOTRON = LLAMA | {
+    "architectures": ["LlamaBidirectionalModel"],
+    "model_type": "llama_bidirec",
+    "pooling": "avg",
+}
 
 
 def read(tmp_path: Path, base: dict[str, Any], **changes: object) -> Architecture:

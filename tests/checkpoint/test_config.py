@@ -9,23 +9,34 @@ import pytest
 
 from hotbed.checkpoint.config import read_config
 from hotbed.checkpoint.folder import ModelFolder
-from hotbed.checkpoint.records import BertConfig, DecoderConfig, Gemma3Config, ModernBertConfig
+from hotbed.checkpoint.records import (
+    BertConfig,
+    DecoderConfig,
+    Gemma3Config,
+    ModernBertConfig,
+    T5Config,
+)
 from tests.checkpoint.configs import (
     BERT,
+    DEBERTA,
     DISTILBERT,
+    ELECTRA,
     EUROBERT,
     GEMMA3,
     GTE,
+    JINA,
     LLAMA,
     LLAMA3,
     MISTRAL,
     MODERNBERT,
     MPNET,
+    NEMOTRON,
     NOMIC,
     PPLX,
     QWEN2,
     QWEN3,
     REMOVED,
+    T5,
     XLMR,
     read,
 )
@@ -41,8 +52,43 @@ def test_bert_with_the_familys_defaults(tmp_path: Path) -> None:
 
 
 def test_unknown_keys_do_not_matter(tmp_path: Path) -> None:
-    odd = {"auto_map": {"AutoModel": "modeling.X"}, "torch_dtype": None, "nonsense": [1, {"a": 2}]}
+    odd = {"auto_map": {"AutoConfig": "modeling.X"}, "torch_dtype": None, "nonsense": [{"a": 2}]}
     assert read(tmp_path, BERT, **odd) == read(tmp_path, BERT)
+
+
+@pytest.mark.parametrize(
+    ("base", "auto_class", "name"),
+    [
+        (NOMIC, "AutoModel", "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"),
+        (GTE, "AutoModel", "modeling_hf_alibaba_nlp_gte.GteModel"),
+        (QWEN2, "AutoModel", "modeling_qwen.Qwen2Model"),
+        (PPLX, "AutoModel", "modeling.PPLXQwen3ContextualModel"),
+        (QWEN2, "AutoModelForSequenceClassification", "modeling.Another"),  # it is no classifier
+    ],
+)
+def test_code_of_a_class_that_is_known_does_not_matter(
+    tmp_path: Path, base: dict[str, Any], auto_class: str, name: str
+) -> None:
+    read(tmp_path, base, auto_map={auto_class: name})
+
+
+@pytest.mark.parametrize(
+    ("changes", "auto_class", "name"),
+    [
+        ({}, "AutoModel", "modeling.Qwen2BidirectionalModel"),
+        (
+            {"architectures": ["Qwen2ForSequenceClassification"]},
+            "AutoModelForSequenceClassification",
+            "theirs/code--modeling.Qwen2ForMeanPooledClassification",
+        ),
+    ],
+)
+def test_code_of_the_folders_own_is_refused(
+    tmp_path: Path, changes: dict[str, Any], auto_class: str, name: str
+) -> None:
+    """It was passed over: a Qwen2 whose code sees both sides was read as a causal one."""
+    with refused("config.json", f"auto_map.{auto_class}", name, "Qwen2Model"):
+        read(tmp_path, QWEN2, **changes, auto_map={auto_class: name})
 
 
 def test_qwen3s_head_dim_is_its_own(tmp_path: Path) -> None:
@@ -79,6 +125,27 @@ def test_an_old_llama_has_a_key_head_for_each_query_head(tmp_path: Path) -> None
     config = read(tmp_path, LLAMA, num_key_value_heads=REMOVED).config
     assert isinstance(config, DecoderConfig)
     assert config.num_key_value_heads == 32
+
+
+def test_debertas_kinds_of_attention_are_named_in_two_forms(tmp_path: Path) -> None:
+    """microsoft's files have a string, later ones a list."""
+    assert read(tmp_path, DEBERTA, pos_att_type="p2c|c2p") == read(tmp_path, DEBERTA)
+
+
+def test_jinas_bert_has_berts_type(tmp_path: Path) -> None:
+    found = read(tmp_path, JINA)
+    assert (found.family, found.name) == ("jina_bert", "JinaBertForMaskedLM")
+    assert found.config.longest_sequence == 8192
+
+
+def test_t5s_fields_have_names_of_their_own(tmp_path: Path) -> None:
+    config = read(tmp_path, T5, layer_norm_epsilon=1e-3).config
+    assert isinstance(config, T5Config)
+    assert (config.hidden_size, config.head_dim, config.layer_norm_eps) == (768, 64, 1e-3)
+    assert (config.is_gated, config.longest_sequence) == (False, 512)
+    gated = read(tmp_path, T5, feed_forward_proj="gated-gelu", n_positions=REMOVED).config
+    assert isinstance(gated, T5Config)
+    assert (gated.is_gated, gated.longest_sequence) == (True, 512)
 
 
 def test_eurobert_is_an_encoder(tmp_path: Path) -> None:
@@ -127,13 +194,35 @@ def test_pplx_is_bidirectional_with_its_own_quantiser(
         (BERT, {"hidden_size": "384"}, ["hidden_size", "int"]),
         (BERT, {"vocab_size": 0}, ["vocab_size", ">= 1"]),
         (BERT, {"layer_norm_eps": 0}, ["layer_norm_eps"]),
-        (BERT, {"model_type": "deberta-v2"}, ['"deberta-v2"', '"bert"', '"qwen3"', "pplx"]),
+        (BERT, {"model_type": "longformer"}, ['"longformer"', '"bert"', '"qwen3"', "pplx"]),
         (BERT, {"model_type": REMOVED}, ["model_type", '"bert"']),
         (BERT, {"model_type": ["bert"]}, ["model_type"]),
         (DISTILBERT, {"activation": "silu"}, ["activation", '"silu"', '"relu"']),
         (DISTILBERT, {"n_heads": 7}, ["dim (768)", "n_heads (7)"]),
         (DISTILBERT, {"dim": REMOVED}, ["hidden_size"]),
         (DISTILBERT, {"architectures": ["BertModel"]}, ['"DistilBertModel"']),
+        (DEBERTA, {"hidden_act": "relu"}, ["hidden_act", '"relu"', '"gelu"']),
+        (DEBERTA, {"conv_kernel_size": 3}, ["conv_kernel_size is 3", "0"]),
+        (DEBERTA, {"embedding_size": 128}, ["embedding_size is 128", "384"]),
+        (DEBERTA, {"type_vocab_size": 2}, ["type_vocab_size is 2", "0"]),
+        (DEBERTA, {"position_biased_input": REMOVED}, ["position_biased_input", "null", "false"]),
+        (DEBERTA, {"relative_attention": False}, ["relative_attention", "true"]),
+        (DEBERTA, {"share_att_key": REMOVED}, ["share_att_key", "true"]),
+        (DEBERTA, {"norm_rel_ebd": "none"}, ["norm_rel_ebd", '"layer_norm"']),
+        (DEBERTA, {"pos_att_type": "c2p"}, ["pos_att_type", "p2c"]),
+        (DEBERTA, {"max_relative_positions": 64}, ["max_relative_positions is 64", "512"]),
+        (DEBERTA, {"position_buckets": REMOVED}, ["position_buckets"]),
+        (DEBERTA, {"attention_head_size": 64}, ["attention_head_size is 64", "32"]),
+        (JINA, {"position_embedding_type": REMOVED}, ["position_embedding_type", '"alibi"']),
+        (JINA, {"feed_forward_type": "reglu"}, ["feed_forward_type", '"geglu"']),
+        (JINA, {"hidden_act": "relu"}, ["hidden_act", '"gelu"']),
+        (ELECTRA, {"embedding_size": 128}, ["embedding_size is 128", "384"]),
+        (ELECTRA, {"embedding_size": REMOVED}, ["embedding_size is missing"]),
+        (NEMOTRON, {"pooling": "last"}, ["pooling", '"avg"']),
+        (T5, {"feed_forward_proj": "gated-silu"}, ["feed_forward_proj", '"gated-gelu"']),
+        (T5, {"relative_attention_max_distance": 64}, ["relative_attention_max_distance", "128"]),
+        (T5, {"relative_attention_num_buckets": 6}, ["relative_attention_num_buckets"]),
+        (T5, {"d_kv": REMOVED}, ["head_dim"]),
         (MPNET, {"hidden_act": "relu"}, ['"relu"', '"gelu"']),
         (MPNET, {"relative_attention_num_buckets": 3}, ["relative_attention_num_buckets"]),
         (MPNET, {"max_position_embeddings": 2}, ["max_position_embeddings"]),

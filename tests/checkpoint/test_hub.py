@@ -169,13 +169,33 @@ class TestOnline:
         assert checkpoint.max_tokens == 64
         assert checkpoint.tokenizer.tokenizer_json.parent.name == "0_Transformer"
 
+    @pytest.mark.parametrize("weights", [True, False])
+    def test_modules_in_folders_of_any_name(
+        self, weights: bool, tmp_path: Path, online: Online
+    ) -> None:
+        """Only 1_Pooling and its like were fetched: the pooling's settings were called missing."""
+        repository = make_bert(tmp_path / "repository", dense=[(48, "activation.Tanh", True)])
+        shutil.move(repository / "1_Pooling", repository / "pooling")
+        shutil.move(repository / "2_Dense", repository / "modules_dense")
+        text = (repository / "modules.json").read_text()
+        text = text.replace("1_Pooling", "pooling").replace("2_Dense", "modules_dense")
+        (repository / "modules.json").write_text(text)
+        hub = online(repository)
+        assert load_checkpoint(NAME, weights=weights).dimensions == 48
+        assert ("modules_dense/model.safetensors" in hub.fetched) == weights
+
     def test_a_repository_with_pickles_only_is_refused(
         self, tmp_path: Path, online: Online
     ) -> None:
         repository = make_bert(tmp_path / "repository")
         (repository / "model.safetensors").rename(repository / "pytorch_model.bin")
         online(repository)
-        with refused("model.safetensors is missing", "safetensors only", "has no such file"):
+        with refused(
+            "model.safetensors is missing",
+            "safetensors only",
+            f"hf download {NAME}",
+            "convert_weights",
+        ):
             load_checkpoint(NAME)
 
     def test_a_module_that_is_not_supported_is_refused_before_the_weights_are_fetched(

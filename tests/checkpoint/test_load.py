@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -124,3 +125,35 @@ def test_no_other_model_puts_anything_between_chunks(tmp_path: Path) -> None:
     folder = make_qwen3(tmp_path / "m", pplx=True)
     edit_json(folder / "tokenizer_config.json", sep_token="<|endoftext|>")
     assert load_checkpoint(str(folder)).tokenizer.chunk_separator is None
+
+
+@pytest.mark.parametrize("place", ["", "0_Transformer"])
+def test_an_adapter_is_refused_not_left_out(tmp_path: Path, place: str) -> None:
+    """transformers adds its weights to those of the model beside it."""
+    folder = make_bert(tmp_path / "m")
+    if place:
+        _move_transformer(folder, place)
+    load_checkpoint(str(folder))
+    (folder / place / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    with refused("adapter_config.json", "adapters (LoRA) are not applied", "merge_and_unload()"):
+        load_checkpoint(str(folder))
+
+
+def test_a_folder_with_an_adapter_alone_says_so_and_not_that_a_file_is_missing(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with refused("adapters (LoRA) are not applied"):
+        load_checkpoint(str(tmp_path))
+
+
+def _move_transformer(folder: Path, place: str) -> None:
+    """As older versions of sentence-transformers lay a model out."""
+    (folder / place).mkdir()
+    for file in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+                 "sentence_bert_config.json"):  # fmt: skip
+        if (folder / file).exists():
+            (folder / file).rename(folder / place / file)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0]["path"] = place
+    (folder / "modules.json").write_text(json.dumps(modules))

@@ -135,7 +135,7 @@ def test_pickles_are_refused_unopened_with_the_way_out(tmp_path: Path) -> None:
     folder = _folder(make_bert(tmp_path / "m"))
     (folder.path / "model.safetensors").unlink()
     (folder.path / "pytorch_model.bin").write_bytes(pickle.dumps(_Bomb()))
-    with refused("pytorch_model.bin", "safetensors only", "save_pretrained"):
+    with refused("pytorch_model.bin", "safetensors only", "convert_weights"):
         read_tensors(folder)
 
 

@@ -15,9 +15,11 @@ from hotbed.checkpoint.records import Checkpoint, ScoreHead
 from hotbed.rose.engine import RoseEngine
 from tests.checkpoint.errors import refused
 from tests.support.checkpoints import edit_json, make_bert, make_qwen3, write_json
+from tests.support.families import make_family
 from tests.support.scorers import (
     make_bert_scorer,
     make_family_scorer,
+    make_mxbai_reranker,
     make_qwen3_classifier,
     make_qwen3_reranker,
 )
@@ -92,6 +94,36 @@ def test_a_causal_model_of_another_name_scores_by_template_or_if_asked(tmp_path:
     (folder / "chat_template.jinja").unlink()
     edit_json(folder / "tokenizer_config.json", chat_template=TEMPLATE)
     assert head_of(folder).kind == "yes_no"
+
+
+def test_a_qwen2_reranker_says_1_or_0_in_its_template(tmp_path: Path) -> None:
+    """Without modules.json it was read as an embedder: mxbai-rerank-v2 gave rows of its states."""
+    folder = make_mxbai_reranker(tmp_path / "mxbai-rerank-base-v2")
+    head = head_of(folder)
+    assert (head.kind, head.pair_form, head.tied) == ("yes_no", "mxbai_reranker", True)
+    vocab = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    assert head.yes_no_tokens == (vocab["1"], vocab["0"])
+    other = folder.rename(tmp_path / "qwen2")
+    assert load(other).task == "embed"
+    (other / "chat_template.jinja").write_text("You are a search relevance expert who …")
+    assert head_of(other) == head
+
+
+def test_a_language_model_that_is_no_known_reranker_is_refused(tmp_path: Path) -> None:
+    """As an embedder, which its class would let it be, it would answer with rows."""
+    folder = make_family(tmp_path / "bge-reranker-v2-x", "llama", tokenizer="bpe")
+    (folder / "modules.json").unlink()
+    edit_json(folder / "config.json", architectures=["LlamaForCausalLM"])
+    with refused("config.json", "LlamaForCausalLM", "Qwen2ForCausalLM"):
+        load(folder)
+
+
+@pytest.mark.parametrize(("name", "warns"), [("Qwen3-Reranker-4B", False), ("a-reranker", True)])
+def test_a_template_that_the_files_do_not_state_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, warns: bool
+) -> None:
+    load(make_qwen3_reranker(tmp_path / name))
+    assert ("do not say in which template" in caplog.text) == warns
 
 
 def test_the_folder_above_does_not_name_the_model(tmp_path: Path) -> None:

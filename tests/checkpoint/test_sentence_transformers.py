@@ -1,4 +1,4 @@
-"""Pooling, normalisation, prompts and limits, as the model's own files say."""
+"""Pooling, normalisation and prompts, as the model's own files say."""
 
 from __future__ import annotations
 
@@ -113,6 +113,14 @@ def test_prompts_and_their_default(tmp_path: Path) -> None:
     assert (read.by_name, read.default_name) == (prompts, "document")
 
 
+def test_a_prompt_that_is_null_is_none(bert: Path) -> None:
+    """As sentence-transformers reads it; it was refused."""
+    edit_json(
+        bert / "config_sentence_transformers.json", prompts={"query": "q: ", "document": None}
+    )
+    assert _load(bert).prompts.by_name == {"query": "q: ", "document": ""}
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -128,48 +136,4 @@ def test_wrong_prompts_are_refused_at_load(
 ) -> None:
     edit_json(bert / "config_sentence_transformers.json", **changes)
     with refused("config_sentence_transformers.json", *says):
-        _load(bert)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"transformer_task": "fill-mask"}, {"module_output_name": "logits"}]
-)
-def test_another_output_of_the_transformer_is_refused(
-    bert: Path, changes: dict[str, object]
-) -> None:
-    edit_json(bert / "sentence_bert_config.json", **changes)
-    with refused("sentence_bert_config.json", *changes):
-        _load(bert)
-
-
-@pytest.mark.parametrize(
-    ("max_seq_length", "model_max_length", "expected"),
-    [
-        (64, 128, 64),
-        (None, 128, 128),
-        (512, 128, 128),  # beyond the position table: the table's 128 is the limit
-        (64, 32, 32),
-        (None, 10**30, 128),  # what transformers writes where nobody set it
-        (None, None, 128),
-        (None, 100.0, 100),
-    ],
-)
-def test_the_smallest_limit_counts(
-    bert: Path, max_seq_length: int | None, model_max_length: float | None, expected: int
-) -> None:
-    edit_json(bert / "sentence_bert_config.json", max_seq_length=max_seq_length)
-    edit_json(bert / "tokenizer_config.json", model_max_length=model_max_length)
-    assert _load(bert).max_tokens == expected
-
-
-def test_without_the_files_the_position_table_is_the_limit(bert: Path) -> None:
-    (bert / "sentence_bert_config.json").unlink()
-    (bert / "tokenizer_config.json").unlink()
-    assert _load(bert).max_tokens == 128
-
-
-@pytest.mark.parametrize("value", [0, -1, "256", True])
-def test_a_limit_that_is_none_is_refused(bert: Path, value: object) -> None:
-    edit_json(bert / "sentence_bert_config.json", max_seq_length=value)
-    with refused("max_seq_length", repr(value)):
         _load(bert)

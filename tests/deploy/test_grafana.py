@@ -7,12 +7,14 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hotbed.ivy.metrics import Metrics as IvyMetrics
 from hotbed.ivy.spread import SpreadRows
 from hotbed.tulip.metrics import Metrics as TulipMetrics
+from tests.support.pages import PAGES, name_of
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "hotbed.json"
 
@@ -48,6 +50,13 @@ def named() -> set[str]:
 def test_every_metric_of_the_dashboard_exists():
     assert named()
     assert named() <= there_are()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_metric_that_a_page_names_exists(page):
+    stems = {_stem(name) for name in there_are()}
+    words = re.findall(r"\bhotbed_(?:ivy|tulip)_\w+", page.read_text("utf-8"))
+    assert {_stem(word) for word in words} <= stems
 
 
 def test_every_metric_of_ours_is_on_the_dashboard():

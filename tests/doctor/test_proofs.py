@@ -10,10 +10,10 @@ import torch
 from hotbed.doctor.proofs import model_proofs
 from hotbed.doctor.tiny_models import MODELS
 from hotbed.rose.attention.select import AttentionSettings
-from hotbed.rose.layers import mlp, relative_bias
+from hotbed.rose.layers import disentangled, mlp, relative_bias
 from hotbed.rose.layers.norm import RMSNorm
 from hotbed.rose.layers.rotary import Rotation
-from hotbed.rose.models import gemma3
+from hotbed.rose.models import gemma3, jina_bert
 from hotbed.rose.registry import FAMILIES
 
 ROTARY = {"decoder", "gemma3", "modernbert", "rotary_bert"}
@@ -51,14 +51,26 @@ def gates_of_another_kind(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(mlp._GATES, "gelu", torch.nn.functional.silu)
 
 
+def no_slopes(patch: pytest.MonkeyPatch) -> None:
+    right = relative_bias.alibi
+    patch.setattr(jina_bert, "alibi", lambda *sizes, like: right(*sizes, like=like) * 0)
+
+
+def distances_turned_round(patch: pytest.MonkeyPatch) -> None:
+    right = disentangled.bucket
+    patch.setattr(disentangled, "bucket", lambda d, *sizes: right(-d, *sizes))
+
+
 @pytest.mark.parametrize(
     ("fault", "found"),
     [
         (half_a_rotation, ROTARY),
-        (norms_without_scale, {"decoder", "gemma3"}),
-        (no_distances, {"mpnet"}),
+        (norms_without_scale, {"decoder", "gemma3", "t5"}),
+        (no_distances, {"mpnet", "t5"}),
+        (distances_turned_round, {"deberta"}),
         (weights_without_one, {"gemma3"}),
-        (gates_of_another_kind, {"modernbert", "rotary_bert"}),
+        (no_slopes, {"jina_bert"}),
+        (gates_of_another_kind, {"jina_bert", "modernbert", "rotary_bert"}),
     ],
 )
 def test_a_fault_in_a_layer_is_found_in_the_families_that_have_it(

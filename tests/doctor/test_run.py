@@ -21,6 +21,8 @@ from hotbed.rose.kernels import files
 from hotbed.rose.kernels.cpu.build import CannotCompileError
 from hotbed.rose.models import gemma3
 from hotbed.rose.registry import FAMILIES
+from tests.support.checkpoints import make_bert
+from tests.support.tiny_tokenizers import byte_level_bpe
 
 
 @pytest.fixture
@@ -135,7 +137,9 @@ def test_nan_is_no_proof_and_no_json(
     code, report = _report(capsys)
     assert code == 1
     proved = [p["what"] for p in report["proofs"] if p["works"]]
-    assert proved == ["model mpnet"], "it has attention of its own"
+    assert proved == ["model deberta", "model jina_bert", "model mpnet", "model t5"], (
+        "they have attention of their own"
+    )
 
 
 @pytest.mark.usefixtures("quick")
@@ -161,6 +165,18 @@ def test_a_model_that_cannot_be_served_gives_1_and_says_why(
     assert code == 1
     assert "nothing" in report["model_error"]
     assert report["model"] is None
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_tokenizer_that_does_not_fit_the_model_is_found(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The engine alone takes ids: it was called servable, and the gateway refused to start."""
+    folder = make_bert(tmp_path / "m", vocab_size=100)
+    byte_level_bpe(append_end=True).save(str(folder / "tokenizer.json"))
+    code, report = _report(capsys, str(folder))
+    assert code == 1
+    assert "vocab_size is 100" in report["model_error"]
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:

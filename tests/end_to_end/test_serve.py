@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.client
+import io
 import json
 import time
 from collections.abc import Iterator
@@ -16,6 +18,10 @@ import psutil
 import pytest
 from numpy.typing import NDArray
 
+from hotbed.bulk.command import embed_files
+from hotbed.bulk.local import ModelOptions
+from hotbed.bulk.options import JobOptions
+from hotbed.bulk.search import manifests_of, model_of, search
 from tests.end_to_end.service import MODEL, TEXTS, Answer, Service, ask, get, load, running
 
 pytestmark = [pytest.mark.weights, pytest.mark.slow]
@@ -127,6 +133,25 @@ def embed(service: Service, texts: list[str]) -> NDArray[np.float32]:
     ) as client:
         answer = client.embeddings.create(model=MODEL, input=texts)
     return np.array([item.embedding for item in answer.data], dtype=np.float32)
+
+
+def test_vectors_of_a_job_through_the_service_have_the_fingerprint_of_a_local_one(
+    two_replicas: Service, tmp_path: Path
+) -> None:
+    (tmp_path / "c.txt").write_text("\n".join(TEXTS))
+    given, model = [str(tmp_path / "c.txt")], ModelOptions(model=MODEL)
+    for name, endpoint in (("local", None), ("there", two_replicas.base_url)):
+        options = JobOptions(out=tmp_path / name, format="lines", endpoint=endpoint)
+        embed_files(given, options, model, output=io.StringIO())
+    here, there = (manifests_of(tmp_path / name)[0].recipe for name in ("local", "there"))
+    assert there.fingerprint == here.fingerprint
+    found = search(tmp_path / "there", TEXTS[0], 1, model_of(tmp_path / "there"))
+    assert found[0].columns["text"] == TEXTS[0]
+    # Other wishes are another recipe, with or without a server.
+    options = JobOptions(out=tmp_path / "raw", format="lines", endpoint=two_replicas.base_url)
+    embed_files(given, options, dataclasses.replace(model, dimensions=64), output=io.StringIO())
+    assert manifests_of(tmp_path / "raw")[0].recipe.fingerprint != here.fingerprint
+    assert search(tmp_path / "raw", TEXTS[0], 1, model_of(tmp_path / "raw"))
 
 
 def wait_for_requests_in_flight(service: Service, number: int) -> None:

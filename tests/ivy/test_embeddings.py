@@ -195,9 +195,15 @@ async def test_the_fingerprint_is_that_of_the_recipe(client):
         assert await fingerprint(client, **same) == plain, same
     others = [
         await fingerprint(client, **fields)
-        for fields in ({"dimensions": 8}, {"normalize": False}, {"input_type": "query"})
+        for fields in (
+            {"dimensions": 8},
+            {"normalize": False},
+            {"input_type": "query"},
+            {"add_special_tokens": False},
+            {"late_chunking": True},
+        )
     ]
-    assert len({plain, *others}) == 4
+    assert len({plain, *others}) == 6
 
 
 async def test_a_sane_request_id_is_echoed_another_replaced(client):

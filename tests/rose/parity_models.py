@@ -27,6 +27,8 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "qwen3 head dim 128": (make_qwen3, {"head_dim": 128, "layers": 1}),
     "bert to the last position": (make_family, {"config": "bert"}),
     "bert. prefix": (make_family, {"config": "bert", "prefix": "bert.", "pooling": "cls"}),
+    "electra": (make_family, {"config": "electra", "pooling": "cls"}),
+    "electra prefix": (make_family, {"config": "electra", "prefix": "electra."}),
     "roberta": (make_family, {"config": "roberta", "prefix": "roberta."}),
     "roberta without prefix": (make_family, {"config": "roberta", "pooling": "cls"}),
     "xlm-roberta prefix": (make_family, {"config": "xlm-roberta", "prefix": "roberta."}),
@@ -41,8 +43,25 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "mpnet": (make_family, {"config": "mpnet"}),
     "mpnet prefix": (make_family, {"config": "mpnet", "prefix": "mpnet.", "pooling": "cls"}),
+    "deberta": (make_family, {"config": "deberta-v2", "pooling": "cls"}),
+    "deberta prefix": (make_family, {"config": "deberta-v2", "prefix": "deberta."}),
+    "deberta of real buckets": (
+        make_family,
+        {"config": "deberta-v2", "max_position_embeddings": 512, "position_buckets": 256},
+    ),
+    "jina_bert": (make_family, {"config": "jina_bert"}),
+    "jina_bert prefix, 8 heads": (
+        make_family,
+        {"config": "jina_bert", "num_attention_heads": 8, "prefix": "bert.", "pooling": "cls"},
+    ),
     "modernbert": (make_family, {"config": "modernbert", "prefix": "model."}),
     "modernbert cls": (make_family, {"config": "modernbert", "pooling": "cls"}),
+    "t5": (make_family, {"config": "t5"}),
+    "t5 gated, as 1.1": (make_family, {"config": "t5", "feed_forward_proj": "gated-gelu"}),
+    "t5 prefix, more heads than are wide": (
+        make_family,
+        {"config": "t5", "num_heads": 6, "prefix": "transformer.", "pooling": "cls"},
+    ),
     "qwen2 causal last": (make_family, BPE | {"config": "qwen2", "pooling": "last"}),
     "qwen2 bidirectional, as gte-Qwen2": (
         make_family,
@@ -53,6 +72,10 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "llama without groups, head dim 128": (
         make_family,
         BPE | {"config": "llama", "num_key_value_heads": 4, "head_dim": 128},
+    ),
+    "llama of both sides, as llama-nemotron-embed": (
+        make_family,
+        BPE | {"config": "llama_bidirec"},
     ),
     "eurobert": (make_family, BPE | {"config": "eurobert"}),
     "eurobert prefix": (
@@ -207,6 +230,10 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("modernbert", {}, {"global_attn_every_n_layers": 2}),
     ("modernbert", {}, {"local_rope_theta": 9000.0}),
     ("modernbert", {}, {"global_rope_theta": 150000.0}),
+    ("deberta-v2", {}, {"max_position_embeddings": 128}),
+    ("deberta-v2", {}, {"layer_norm_eps": 1e-2}),
+    ("jina_bert", {}, {"num_attention_heads": 6}),
+    ("t5", {}, {"layer_norm_epsilon": 0.1}),
     ("nomic_bert", {}, {"rope_parameters": {"rope_theta": 900.0}}),
     ("gte", {}, {"rope_parameters": {"rope_theta": 150000.0}}),
     ("mistral", BPE, {"sliding_window": 15}),

@@ -8,21 +8,24 @@ test holds that).
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
 
 from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.engine import RoseEngine
 from tests.rose.parity_models import MODELS, TRAINED, WINDOWS, WRONG
+from tests.support import jina_bert
 from tests.support.checkpoints import edit_json, make_bert, make_qwen3
-from tests.support.families import as_gte, make_family
+from tests.support.families import as_known, encoder_class, make_family
 
 MIN_COSINE = 0.999999
 MAX_RELATIVE_ERROR = 1e-4
@@ -30,9 +33,11 @@ MAX_RELATIVE_ERROR = 1e-4
 
 def _reference(folder: Path, sequences: list[np.ndarray], pooling: str) -> np.ndarray:
     values = json.loads((folder / "config.json").read_text())
-    model, loading = AutoModel.from_pretrained(
+    if values["architectures"] == [jina_bert.CLASS_NAME]:
+        return np.stack([_pooled(jina_bert.states(folder, ids), pooling) for ids in sequences])
+    model, loading = encoder_class(values).from_pretrained(
         folder,
-        config=AutoConfig.for_model(**as_gte(values)),
+        config=AutoConfig.for_model(**as_known(values)),
         dtype=torch.float32,
         output_loading_info=True,
     )
@@ -44,9 +49,13 @@ def _reference(folder: Path, sequences: list[np.ndarray], pooling: str) -> np.nd
             # transformers keeps a longer text's frequencies until a short one comes.
             model(input_ids=torch.zeros(1, 1, dtype=torch.long))
             states = model(input_ids=torch.from_numpy(ids)[None]).last_hidden_state[0]
-            pooled = {"mean": states.mean(0), "cls": states[0], "last": states[-1]}[pooling]
-            rows.append(pooled.numpy())
+            rows.append(_pooled(states, pooling))
     return np.stack(rows)
+
+
+def _pooled(states: torch.Tensor, pooling: str) -> np.ndarray:
+    row: torch.Tensor = {"mean": states.mean(0), "cls": states[0], "last": states[-1]}[pooling]
+    return row.numpy()
 
 
 def _close(got: np.ndarray, expected: np.ndarray) -> bool:
@@ -85,6 +94,42 @@ def test_rows_equal_transformers(name: str, tmp_path: Path) -> None:
     order = random.permutation(len(sequences))
     assert _close(rows([sequences[i] for i in order]), expected[order]), "permuted"
     engine.close()
+
+
+def test_jinas_names_of_xlm_r_are_the_same_model(tmp_path: Path) -> None:
+    """jina-reranker-v2 has XLM-R's type and fields, and the names of its own code."""
+    folders = [make_family(tmp_path / name, "xlm-roberta", sharded=False) for name in "ab"]
+    tensors = load_file(folders[1] / "model.safetensors")
+    parts: dict[str, list[torch.Tensor]] = {}
+    for name in sorted(tensors, key=lambda n: (".value." in n, ".key." in n)):
+        parts.setdefault(_jinas_name(name), []).append(tensors[name])
+    made = {f"roberta.{name}": torch.cat(some) for name, some in parts.items()}
+    assert len(made) < len(tensors)
+    save_file(made, folders[1] / "model.safetensors")
+    code = "jinaai/xlm-roberta-flash-implementation--modeling_xlm_roberta.XLMRobertaModel"
+    edit_json(folders[1] / "config.json", auto_map={"AutoModel": code}, use_flash_attn=True)
+    batch = RaggedBatch.from_sequences([np.arange(5, 5 + n) for n in (1, 7, 96)])
+    rows = []
+    for folder in folders:
+        engine = RoseEngine.load(load_checkpoint(str(folder)), num_threads=1)
+        segment = OutputSegment(0, 3, OutputSpec(normalize=False))
+        rows.append(engine.step(batch, [segment]).wait().rows[0])
+        engine.close()
+    np.testing.assert_array_equal(rows[0], rows[1])
+
+
+def _jinas_name(name: str) -> str:
+    for old, new in (
+        ("embeddings.LayerNorm", "emb_ln"),
+        ("encoder.layer.", "encoder.layers."),
+        ("attention.output.dense", "mixer.out_proj"),
+        ("attention.output.LayerNorm", "norm1"),
+        ("intermediate.dense", "mlp.fc1"),
+        ("output.dense", "mlp.fc2"),
+        ("output.LayerNorm", "norm2"),
+    ):
+        name = name.replace(old, new)
+    return re.sub(r"attention\.self\.(query|key|value)", "mixer.Wqkv", name)
 
 
 @pytest.mark.parametrize(("config", "options", "changes"), WRONG)

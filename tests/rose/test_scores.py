@@ -41,6 +41,7 @@ MODELS: dict[str, tuple[Make, dict[str, Any]]] = {
         make_roberta_scorer,
         {"labels": 3, "prefix": "", "sharded": True},
     ),
+    "electra": (make_family_scorer, {"model_type": "electra"}),
     "roberta": (make_roberta_scorer, {"config": "roberta"}),
     "roberta with unused types": (
         make_family_scorer,
@@ -49,6 +50,11 @@ MODELS: dict[str, tuple[Make, dict[str, Any]]] = {
     "camembert": (make_family_scorer, {"model_type": "camembert"}),
     "mpnet": (make_family_scorer, {"model_type": "mpnet"}),
     "distilbert, 3 labels": (make_family_scorer, {"model_type": "distilbert", "labels": 3}),
+    "deberta, as mxbai-rerank-base-v1": (make_family_scorer, {"model_type": "deberta-v2"}),
+    "deberta, 3 labels, as nli-deberta-v3": (
+        make_family_scorer,
+        {"model_type": "deberta-v2", "labels": 3, "sharded": True},
+    ),
     "modernbert, first token": (make_family_scorer, {"model_type": "modernbert"}),
     "modernbert, mean, bias in the head": (
         make_family_scorer,

@@ -32,6 +32,7 @@ ARROWS: dict[str, set[str]] = {
         "rose.kernels.cpu",
         "rose.layers.fused",
         "rose.weights",
+        "text",
     },
     # It measures the engine as the others are measured, and starts processes as serve does.
     "bench": {

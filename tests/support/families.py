@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hotbed.checkpoint.safetensors_index import read_header
+from tests.support import jina_bert
 from tests.support.checkpoints import (
     DenseSpec,
     PoolingName,
@@ -54,10 +55,45 @@ _DECODER = {
 }
 CONFIGS: dict[str, dict[str, Any]] = {
     "bert": _ENCODER | {"model_type": "bert", "max_position_embeddings": 96},
+    "electra": _ENCODER
+    | {"model_type": "electra", "embedding_size": 128, "max_position_embeddings": 96},
     "roberta": _ROBERTA | {"model_type": "roberta"},
     "xlm-roberta": _ROBERTA | {"model_type": "xlm-roberta"},
     "camembert": _ROBERTA | {"model_type": "camembert"},
     "mpnet": _ENCODER | {"model_type": "mpnet", "max_position_embeddings": 162},
+    # As mxbai-rerank v1 and nli-deberta-v3 have it.
+    "deberta-v2": _ENCODER
+    | {
+        "model_type": "deberta-v2",
+        "max_position_embeddings": 96,
+        "layer_norm_eps": 1e-7,
+        "relative_attention": True,
+        "position_buckets": 32,
+        "max_relative_positions": -1,
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "position_biased_input": False,
+        "type_vocab_size": 0,
+        "pad_token_id": 0,
+        "pooler_hidden_act": "gelu",
+        "pooler_dropout": 0,
+    },
+    # As jina-embeddings-v2-small has it, in files that `transformers` cannot load; twelve heads as
+    # in base, whose slopes are of no power of two.
+    "jina_bert": _ENCODER
+    | {
+        "model_type": "bert",
+        "architectures": [jina_bert.CLASS_NAME],
+        "hidden_size": 192,
+        "num_attention_heads": 12,
+        "max_position_embeddings": 96,
+        "type_vocab_size": 2,
+        "position_embedding_type": "alibi",
+        "feed_forward_type": "geglu",
+        "emb_pooler": "mean",
+        "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"},
+    },
     "distilbert": {
         "model_type": "distilbert",
         "dim": 128,
@@ -93,7 +129,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "type_vocab_size": 1,
         "rope_parameters": {"rope_type": "default", "rope_theta": 160000.0},
     },
-    # As gte-base-en-v1.5 has it, in files that `transformers` cannot load: see `as_gte`.
+    # As gte-base-en-v1.5 has it, in files that `transformers` cannot load: see `as_known`.
     "new": _ENCODER
     | {
         "model_type": "new",
@@ -119,9 +155,28 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "rope_local_base_freq": 10000.0,
         "use_bidirectional_attention": True,
     },
+    "t5": {
+        "model_type": "t5",
+        "architectures": ["T5EncoderModel"],
+        "d_model": 128,
+        "d_kv": 32,
+        "d_ff": 192,
+        "num_layers": 3,
+        "num_heads": 2,
+        "n_positions": 160,
+        "feed_forward_proj": "relu",
+    },
     "qwen2": _DECODER | {"model_type": "qwen2", "use_sliding_window": False},
     "qwen3": _DECODER | {"model_type": "qwen3", "use_sliding_window": False},
     "llama": _DECODER | {"model_type": "llama"},
+    # As llama-nemotron-embed has it, in files that `transformers` cannot load: see `as_known`.
+    "llama_bidirec": _DECODER
+    | {
+        "model_type": "llama_bidirec",
+        "architectures": ["LlamaBidirectionalModel"],
+        "pooling": "avg",
+        "auto_map": {"AutoModel": "llama_bidirectional_model.LlamaBidirectionalModel"},
+    },
     "eurobert": _DECODER
     | {"model_type": "eurobert", "tie_word_embeddings": False, "pad_token_id": 0},
     "mistral": _DECODER | {"model_type": "mistral", "sliding_window": 16},
@@ -161,9 +216,10 @@ def make_family(
     )
     values = dict(CONFIGS[config] if isinstance(config, str) else config)
     values |= {"vocab_size": made.get_vocab_size(), **changes}
-    from transformers import AutoModel
-
-    shapes, class_name = stored_shapes(AutoModel, values)
+    if values.get("architectures") == [jina_bert.CLASS_NAME]:
+        shapes, class_name = jina_bert.jina_bert_shapes(values), jina_bert.CLASS_NAME
+    else:
+        shapes, class_name = stored_shapes(encoder_class(values), values)
     values.setdefault("architectures", [class_name])
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", values)
@@ -177,13 +233,21 @@ def make_family(
     write_tensors(folder, tensors, dtype="float32", sharded=sharded, prefix=prefix)
     write_sentence_transformers(
         folder,
-        hidden=values.get("hidden_size") or values["dim"],
+        hidden=next(values[key] for key in ("hidden_size", "dim", "d_model") if key in values),
         pooling=pooling,
         normalize=normalize,
         max_seq_length=max_seq_length,
         dense=dense,
     )
     return folder
+
+
+def encoder_class(values: Mapping[str, Any]) -> Any:
+    """The class of `transformers` that makes the encoder of a config.json."""
+    from transformers import AutoModel, AutoModelForTextEncoding
+
+    # AutoModel would make T5's decoder too.
+    return AutoModelForTextEncoding if values["model_type"] == "t5" else AutoModel
 
 
 def stored_shapes(
@@ -198,24 +262,29 @@ def stored_shapes(
     import torch
     from transformers import AutoConfig
 
-    config = AutoConfig.for_model(**as_gte(values))
+    config = AutoConfig.for_model(**as_known(values))
     with torch.device("meta"):
         model = auto_class.from_config(config)
     class_name = type(model).__name__
     if values["model_type"] not in _RENAMED:
-        return {name: tuple(t.shape) for name, t in model.state_dict().items()}, class_name
+        shapes = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+        shapes.pop("encoder.embed_tokens.weight", None)  # of T5: stored once, as shared.weight
+        return shapes, class_name
     with tempfile.TemporaryDirectory() as folder:
         auto_class.from_config(config).save_pretrained(folder)
         held = read_header(Path(folder) / "model.safetensors")
     return {name: info.shape for name, info in held.items()}, class_name
 
 
-def as_gte(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A config of type "new" as one of `transformers`' own type for the same files; others as is.
+def as_known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A config of a type of the authors' own as one that `transformers` knows; others as they are.
 
+    A bidirectional Llama is a Llama that is not causal; "new" is "gte" with other words:
     GTE's code turns pair i of a head of H by (s theta)^(-2i/H) / s^(2/H) where the file says "ntk"
     with factor s: the base s theta and linear scaling by s^(2/H).
     """
+    if values["model_type"] == "llama_bidirec":
+        return dict(values) | {"model_type": "llama", "is_causal": False}
     if values["model_type"] != "new":
         return dict(values)
     factor = values["rope_scaling"]["factor"]

@@ -137,6 +137,30 @@ def make_qwen3_reranker(
     return _add_head(folder, "Qwen3ForCausalLM", head, None, prefix, sharded)
 
 
+def make_mxbai_reranker(folder: Path) -> Path:
+    """A Qwen2ForCausalLM like mxbai-rerank-v2: a language model's files alone, output matrix tied.
+
+    Args:
+        folder: made if need be; a name with "rerank" in it lets Hotbed know what it is.
+    """
+    make_family(
+        folder,
+        "qwen2",
+        tokenizer="bpe",
+        prefix="model.",
+        max_position_embeddings=512,
+        vocab_size=400,
+    )
+    for name in ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
+        (folder / name).unlink()
+    path = folder / "tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.add_special_tokens(QWEN_SPECIALS)
+    tokenizer.save(str(path))
+    edit_json(folder / "config.json", architectures=["Qwen2ForCausalLM"])
+    return folder
+
+
 def _linear(name: str, rows: int, columns: int) -> Mapping[str, np.ndarray[Any, Any]]:
     random = np.random.default_rng(len(name) + rows)
     weight = random.standard_normal((rows, columns)) / np.sqrt(columns)

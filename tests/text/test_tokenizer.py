@@ -220,6 +220,13 @@ def test_endless_text_is_refused_before_it_is_tokenised(load: Load) -> None:
     assert "100" in error.message
 
 
+def test_another_models_tokenizer_is_refused_at_load(load: Load) -> None:
+    """Its end token has no row: every request failed, the first one too, and the start did not."""
+    source = byte_level_bpe(append_end=True)
+    with pytest.raises(HotbedError, match=r"<\|endoftext\|>.*vocab_size is 100"):
+        load(source, vocab_size=100)
+
+
 def test_token_that_the_model_has_no_row_for_is_refused(load: Load) -> None:
     source = byte_level_bpe(append_end=False)
     last = source.token_to_id(END_OF_TEXT)

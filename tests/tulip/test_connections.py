@@ -210,3 +210,40 @@ async def test_a_certificate_that_is_not_there_is_a_configuration_error(
     )
     assert ending.code == EXIT_CONFIGURATION
     assert "none" in caplog.text
+
+
+@needs_openssl
+@pytest.mark.parametrize(
+    ("cert", "key", "client_ca", "said"),
+    [
+        ("server.pem", "client.key", None, r"server\.pem and .*client\.key: .*MISMATCH"),
+        ("server.key", "server.pem", None, r"server\.key and .*server\.pem: "),
+        ("server.pem", "server.key", "empty", "empty: "),
+        ("server.pem", "server.key", "none", "No such file.*none"),
+    ],
+)
+async def test_files_of_tls_that_do_not_fit_are_named_at_the_start(
+    cert: str,
+    key: str,
+    client_ca: str | None,
+    said: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """gRPC says "failed to bind", or serves nobody."""
+    make_certificates(tmp_path)
+    (tmp_path / "empty").touch()
+    settings = TulipSettings(
+        listen="127.0.0.1:0",
+        tls_cert=tmp_path / cert,
+        tls_key=tmp_path / key,
+        tls_client_ca=None if client_ca is None else tmp_path / client_ca,
+    )
+    ending = await serve(
+        settings, lambda _: FakeEngine(), stop=asyncio.Event(), on_ready=lambda _: None
+    )
+    assert ending.code == EXIT_CONFIGURATION
+    assert re.search(f"tls: .*{said}", caplog.text)
+    tls = ClientTls(ca=tmp_path / (client_ca or "ca.pem"), cert=tmp_path / cert, key=tmp_path / key)
+    with pytest.raises(OSError, match=said):
+        TulipClient("127.0.0.1:1", tls=tls)

@@ -108,8 +108,11 @@ async def test_at_three_times_its_capacity_it_goes_on_at_full_rate(start_tulip: 
         small = Sender(tulip.open_stream(), 0.2 * ITEMS_A_SECOND)
         engine.spans.clear()
         sending = asyncio.gather(flood.run(), small.run())
-        await asyncio.sleep(SECONDS / 2)
-        during = await scrape(port)
+        await asyncio.sleep(SECONDS / 4)
+        during = []
+        while not sending.done() and len(during) < 10:
+            during.append((await scrape(port))[QUEUE])
+            await asyncio.sleep(SECONDS / 20)
         await sending
         after = await scrape(port)
     finally:
@@ -132,7 +135,8 @@ async def test_at_three_times_its_capacity_it_goes_on_at_full_rate(start_tulip: 
     assert len(refusals) > len(flood.outcomes[None])
     assert np.median(refusals) < STEP_TOKENS * TOKEN_S / 2
     # The page says so.
-    assert QUEUE_TOKENS / 2 < during[QUEUE] <= QUEUE_TOKENS
+    # At some moment: on a busy machine the senders have pauses, in which the queue gets shorter.
+    assert QUEUE_TOKENS / 2 < max(during) <= QUEUE_TOKENS
     assert after[QUEUE] == 0
     assert after[items("overloaded")] == len(refusals)
     # Latency: the queue and two steps; as much again for a busy machine.

@@ -54,6 +54,31 @@ async def test_info_tells_model_and_limits(tulip: Running) -> None:
     assert reply.version == __version__
 
 
+@pytest.mark.parametrize("method", ["Embed", "Stream"])
+async def test_a_message_that_is_none_is_the_clients_fault(
+    tulip: Running, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    make = tulip.channel.unary_unary if method == "Embed" else tulip.channel.stream_stream
+    call = make(f"/hotbed.tulip.v1.Tulip/{method}")  # no codecs: bytes as they are
+    garbage = b"\xff\xff\xff"
+
+    async def send() -> None:
+        if method == "Embed":
+            await call(garbage, timeout=WAIT_S)
+        else:
+            stream = call(timeout=WAIT_S)
+            await stream.write(garbage)
+            await stream.read()
+
+    error = await error_of(send())
+    assert (error.code, error.message) == (
+        ErrorCode.INVALID_INPUT,
+        f"a message is no {method}Request of hotbed.tulip.v1",
+    )
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    await tulip.embed([[1]])
+
+
 async def test_stats_tell_what_ran_and_what_waits(tulip: Running) -> None:
     before = await tulip.stub.Stats(pb.StatsRequest(), timeout=WAIT_S)
     await tulip.embed([[1, 2], [3]])

@@ -7,19 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hotbed.bench.expected import Rows, least_nearness, measure_of, nearness
 from hotbed.bench.inputs import Text
 from hotbed.core.errors import ErrorCode, HotbedError
 
-MIN_COSINE = 0.999
-MAX_SCORE_DIFFERENCE = 0.02
-"""Of two scores between 0 and 1: 0.08 of a logit where the curve is steepest, a few roundings of
-BF16 in the last state."""
 _MAX_COSINE_OF_TWO_TEXTS = 0.999
 _MIN_SPREAD_OF_SCORES = 0.05
-
-Rows = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,50 +73,42 @@ def compare(
     """
     count = len(lengths)
     ours = rows[baseline]
-    _check_shape(baseline, ours, count, ours.shape[-1])
+    _check_shape(baseline, ours, 2 * count, ours.shape[-1])
     _check_tells_apart(task, ours[:count], lengths)
+    if reference is not None:
+        _check_shape("transformers in fp32", reference, count, ours.shape[-1])
+    least = least_nearness(task)
     found = {}
     for name, theirs in rows.items():
         is_allowed = name.split(" ")[0] in allowed
-        _check_shape(name, theirs, count, ours.shape[-1])
-        nearness = _nearness(task, theirs, np.concatenate((ours[:count], ours[:count])))
+        _check_shape(name, theirs, 2 * count, ours.shape[-1])
+        near = nearness(task, theirs, np.concatenate((ours[:count], ours[:count])))
         to_reference = None
         if reference is not None:
-            to_reference = float(_nearness(task, theirs[:count], reference[:count]).min())
-        least = 1 - MAX_SCORE_DIFFERENCE if task == "score" else MIN_COSINE
-        agrees = bool(nearness.min() >= least)
+            to_reference = float(nearness(task, theirs[:count], reference[:count]).min())
+        agrees = bool(near.min() >= least)
         if not agrees and not is_allowed:
-            worst = int(nearness.argmin())
+            worst = int(near.argmin())
             where = "alone" if worst < count else "in a batch"
             raise _differs(
-                f"{name} differs from {baseline}: {_measure(task)} {nearness.min():.6f} for a text"
+                f"{name} differs from {baseline}: {measure_of(task)} {near.min():.6f} for a text"
                 f" of {lengths[worst % count]} tokens, {where}; at least {least} is asked for."
                 f"{_against(to_reference)} Nothing was timed; --allow-different {name.split()[0]}"
                 " times it all the same"
             )
         if name == baseline and to_reference is not None and to_reference < least:
             raise _differs(
-                f"{name} differs from transformers in fp32: {_measure(task)} {to_reference:.6f};"
+                f"{name} differs from transformers in fp32: {measure_of(task)} {to_reference:.6f};"
                 f" at least {least} is asked for. Nothing was timed"
             )
-        found[name] = Agreement(float(nearness.min()), to_reference, agrees)
+        found[name] = Agreement(float(near.min()), to_reference, agrees)
     return found
 
 
-def _nearness(task: str, a: Rows, b: Rows) -> NDArray[np.float64]:
-    x, y = a.astype(np.float64), b.astype(np.float64)
-    if task == "score":
-        nearness: NDArray[np.float64] = 1 - np.abs(x - y).max(axis=1)
-        return nearness
-    lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    cosine: NDArray[np.float64] = (x * y).sum(1) / np.maximum(lengths, 1e-30)
-    return cosine
-
-
 def _check_shape(name: str, rows: Rows, count: int, width: int) -> None:
-    if rows.shape != (2 * count, width):
+    if rows.shape != (count, width):
         raise _differs(
-            f"{name} gave rows of shape {list(rows.shape)} for {2 * count} texts; rows of"
+            f"{name} gave rows of shape {list(rows.shape)} for {count} texts; rows of"
             f" {width} numbers are expected. Nothing was timed"
         )
     if not np.isfinite(rows).all():
@@ -146,10 +132,6 @@ def _check_tells_apart(task: str, rows: Rows, lengths: Sequence[int]) -> None:
             f"two different texts, of {lengths[first]} and {lengths[second]} tokens, have a cosine"
             f" of {pairs.max():.5f}: nothing can be checked"
         )
-
-
-def _measure(task: str) -> str:
-    return "1 - difference of scores" if task == "score" else "cosine"
 
 
 def _against(to_reference: float | None) -> str:

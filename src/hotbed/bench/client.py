@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from multiprocessing.connection import Connection
 from typing import Any
@@ -22,13 +23,16 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from hotbed.bench.expected import Expected
 from hotbed.bench.worker import serve_messages
 from hotbed.core.ragged import RaggedBatch
 from hotbed.wire.client import TulipClient
 
 MODEL = "bench"
-"""Name under which servers serve the model."""
+"""Name under which servers are started."""
 _PATH = "/v1/embeddings"
+_MODELS_PATH = "/v1/models"
+_LIST_TIMEOUT_S = 10.0
 _SHOWN_BYTES = 300
 
 
@@ -42,6 +46,7 @@ class Client:
 
     def __init__(self) -> None:
         self._targets: dict[str, Http | Grpc] = {}
+        self._expected: dict[str, Expected | None] = {}
 
     def handle(self, message: dict[str, Any]) -> dict[str, Any]:
         """The answer to one message."""
@@ -49,14 +54,24 @@ class Client:
         if what == "inputs":
             kind = Grpc if message["kind"] == "grpc" else Http
             self._targets[address] = kind(message["kind"], address, message["requests"])
+            expected = message["expected"]
+            self._expected[address] = None if expected is None else Expected.from_json(expected)
             return {"count": len(message["requests"])}
         target = self._targets[address]
         if what == "rows":
             rows = target.rows(message["timeout_s"])
             return {"shape": rows.shape, "rows": base64.b64encode(rows.tobytes()).decode()}
         if what == "run":
-            times, begin, end = target.run(Load(**message["load"]))
-            return {"seconds": times, "begin": begin, "end": end}
+            expected = self._expected[address]
+            assert expected is not None, "bug: inputs that are timed come with their rows"
+            load = Load(**message["load"])
+            answers = target.run(load)
+            expected.check((answer.index, target.rows_of(answer.content)) for answer in answers)
+            return {
+                "seconds": [answer.seconds for answer in answers],
+                "begin": load.start_at,
+                "end": max((answer.end for answer in answers), default=load.start_at),
+            }
         raise ValueError(f"unknown message {what!r}")
 
 
@@ -104,8 +119,21 @@ class Load:
             return self._next - 1
 
 
-Times = tuple[list[float], float, float]
-"""(seconds of each request; monotonic time of the first's begin and of the last's end)."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One request's; its rows are looked at when all is timed.
+
+    Attributes:
+        index: of the request.
+        seconds: until it was there.
+        end: when, on the monotonic clock.
+        content: as it came.
+    """
+
+    index: int
+    seconds: float
+    end: float
+    content: Any
 
 
 class Http:
@@ -115,38 +143,44 @@ class Http:
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "", parts.port or 80
         column = 1 if kind == "http-ids" else 0
+        model = _served_name(self._host, self._port)
         self._requests = [
-            (
-                json.dumps(
-                    {
-                        "model": MODEL,
-                        "input": [item[column] for item in request],
-                        "encoding_format": "base64",
-                    }
-                ).encode(),
-                len(request),
-            )
+            json.dumps(
+                {
+                    "model": model,
+                    "input": [item[column] for item in request],
+                    "encoding_format": "base64",
+                }
+            ).encode()
             for request in requests
         ]
 
     def rows(self, timeout_s: float) -> NDArray[np.float32]:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
-        found = []
-        for body, count in self._requests:
-            data = json.loads(_ask(connection, body, count))["data"]
-            data.sort(key=lambda row: row["index"])
-            for row in data:
-                embedding = row["embedding"]
-                if isinstance(embedding, str):
-                    found.append(np.frombuffer(base64.b64decode(embedding), "<f4"))
-                else:
-                    found.append(np.array(embedding, dtype=np.float32))
+        found = [self.rows_of(_ask(connection, body)) for body in self._requests]
         connection.close()
-        return np.stack(found)
+        return np.concatenate(found)
 
-    def run(self, load: Load) -> Times:
-        times: list[float] = []
-        ends: list[float] = []
+    @staticmethod
+    def rows_of(content: bytes) -> NDArray[np.float32]:
+        """[inputs, dimensions] of an answer's body, in the order of the inputs.
+
+        Raises:
+            ValueError: its indexes are not those of its rows.
+        """
+        data = sorted(json.loads(content)["data"], key=lambda row: row["index"])
+        if [row["index"] for row in data] != list(range(len(data))):
+            raise ValueError(f"{len(data)} rows came back with indexes that are not theirs")
+        found = [
+            np.frombuffer(base64.b64decode(row["embedding"]), "<f4")
+            if isinstance(row["embedding"], str)
+            else np.array(row["embedding"], dtype=np.float32)
+            for row in data
+        ]
+        return np.stack(found) if found else np.zeros((0, 0), np.float32)
+
+    def run(self, load: Load) -> list[Answer]:
+        answers: list[Answer] = []
         failures: list[Exception] = []
 
         def send() -> None:
@@ -157,11 +191,11 @@ class Http:
                 connection.connect()
                 time.sleep(max(0.0, load.start_at - time.monotonic()))
                 while not failures and (index := load.take()) is not None:
-                    body, count = self._requests[index % len(self._requests)]
+                    body = self._requests[index % len(self._requests)]
                     start = time.perf_counter()
-                    _ask(connection, body, count)
-                    times.append(time.perf_counter() - start)
-                    ends.append(time.monotonic())
+                    content = _ask(connection, body)
+                    seconds = time.perf_counter() - start
+                    answers.append(Answer(index, seconds, time.monotonic(), content))
                 connection.close()
             except Exception as error:
                 failures.append(error)
@@ -173,19 +207,33 @@ class Http:
             thread.join()
         if failures:
             raise failures[0]
-        return times, load.start_at, max(ends, default=load.start_at)
+        return answers
 
 
-def _ask(connection: http.client.HTTPConnection, body: bytes, count: int) -> bytes:
+def _served_name(host: str, port: int) -> str:
+    """The first that the server lists: one that ran already has a name of its own. Some list none
+    and take any.
+    """
+    connection = http.client.HTTPConnection(host, port, timeout=_LIST_TIMEOUT_S)
+    try:
+        connection.request("GET", _MODELS_PATH)
+        answer = connection.getresponse()
+        content = answer.read()
+        if answer.status != HTTPStatus.OK:
+            return MODEL
+        return str(json.loads(content)["data"][0]["id"])
+    except (KeyError, IndexError, TypeError, ValueError):
+        return MODEL
+    finally:
+        connection.close()
+
+
+def _ask(connection: http.client.HTTPConnection, body: bytes) -> bytes:
     connection.request("POST", _PATH, body, {"Content-Type": "application/json"})
     answer = connection.getresponse()
     content = answer.read()
     if answer.status != HTTPStatus.OK:
         raise ValueError(f"HTTP {answer.status}: {content[:_SHOWN_BYTES]!r}")
-    # Cheap, and the same for all: a row has one such key, and base64 holds no quotes.
-    found = content.count(b'"embedding":')
-    if found != count:
-        raise ValueError(f"{found} rows came back for {count} inputs")
     return content
 
 
@@ -205,18 +253,22 @@ class Grpc:
 
         return asyncio.run(ask_all())
 
-    def run(self, load: Load) -> Times:
-        times: list[float] = []
-        ends: list[float] = []
+    @staticmethod
+    def rows_of(content: NDArray[Any]) -> NDArray[Any]:
+        """The client's own rows."""
+        return content
+
+    def run(self, load: Load) -> list[Answer]:
+        answers: list[Answer] = []
 
         async def send(client: TulipClient) -> None:
             await asyncio.sleep(max(0.0, load.start_at - time.monotonic()))
             while (index := load.take()) is not None:
                 batch = self._requests[index % len(self._requests)]
                 start = time.perf_counter()
-                await _embed(client, batch, load.timeout_s)
-                times.append(time.perf_counter() - start)
-                ends.append(time.monotonic())
+                rows = await _embed(client, batch, load.timeout_s)
+                seconds = time.perf_counter() - start
+                answers.append(Answer(index, seconds, time.monotonic(), rows))
 
         async def send_all() -> None:
             async with TulipClient(self._address) as client:
@@ -224,14 +276,11 @@ class Grpc:
                 await asyncio.gather(*(send(client) for _ in range(load.concurrency)))
 
         asyncio.run(send_all())
-        return times, load.start_at, max(ends, default=load.start_at)
+        return answers
 
 
 async def _embed(client: TulipClient, batch: RaggedBatch, timeout_s: float) -> NDArray[Any]:
-    rows = (await client.embed(batch, timeout_s=timeout_s)).rows
-    if len(rows) != batch.num_sequences:
-        raise ValueError(f"{len(rows)} rows came back for {batch.num_sequences} inputs")
-    return rows
+    return (await client.embed(batch, timeout_s=timeout_s)).rows
 
 
 if __name__ == "__main__":

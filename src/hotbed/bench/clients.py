@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hotbed.bench.expected import Expected
 from hotbed.bench.inputs import Text
 from hotbed.bench.process import NoAnswerError, SystemFailedError, Worker, remaining
 from hotbed.bench.servers import ClientKind
@@ -40,7 +41,7 @@ class Clients:
     def __init__(self, count: int, make: Callable[[int], Worker]) -> None:
         self._make = make
         self._workers = [make(i) for i in range(count)]
-        self._given: dict[str, tuple[ClientKind, Requests]] = {}
+        self._given: dict[str, tuple[ClientKind, Requests, Expected]] = {}
 
     def wait_until_ready(self, deadline: float) -> None:
         """Return when all can be used."""
@@ -50,15 +51,23 @@ class Clients:
     def rows(
         self, kind: ClientKind, address: str, requests: Requests, timeout_s: float
     ) -> NDArray[np.float32]:
-        """Rows of all requests, asked by the first client."""
-        self._give(self._workers[0], kind, address, requests)
-        return self._workers[0].rows(timeout_s, address=address)
+        """Rows of all requests, asked by the first client.
 
-    def give(self, kind: ClientKind, address: str, requests: Requests) -> None:
-        """Hand every client all requests."""
-        self._given[address] = (kind, requests)
+        Raises:
+            SystemFailedError: one was not answered, or not in time.
+        """
+        self._give(self._workers[0], kind, address, requests, None)
+        try:
+            return self._workers[0].rows(timeout_s, address=address)
+        except NoAnswerError:
+            self._replace(0)  # it may wait for this server while others are to be asked
+            raise
+
+    def give(self, kind: ClientKind, address: str, requests: Requests, expected: Expected) -> None:
+        """Hand every client all requests, and what their rows must be."""
+        self._given[address] = (kind, requests, expected)
         for worker in self._workers:
-            self._give(worker, kind, address, requests)
+            self._give(worker, kind, address, requests, expected)
 
     def run(
         self,
@@ -74,7 +83,7 @@ class Clients:
         all clients.
 
         Raises:
-            SystemFailedError: one was not answered, or not in time.
+            SystemFailedError: one was not answered, or not in time, or an answer is wrong.
         """
         shares = [concurrency // len(self._workers)] * len(self._workers)
         for i in range(concurrency % len(self._workers)):
@@ -91,8 +100,7 @@ class Clients:
             except SystemFailedError as error:
                 failures.append(error)
                 if isinstance(error, NoAnswerError):
-                    self._workers[index].process.kill()
-                    self._workers[index] = self._again(index)
+                    self._replace(index)
                 return False
             return True
 
@@ -118,13 +126,14 @@ class Clients:
         end = max(answer["end"] for answer in answers)
         return Sample([s for answer in answers for s in answer["seconds"]], end - begin)
 
-    def _again(self, index: int) -> Worker:
-        """A client in the place of one that does not answer, with the same requests."""
+    def _replace(self, index: int) -> None:
+        """Put a client in the place of one that does not answer, with the same requests."""
+        self._workers[index].process.kill()
         made = self._make(index)
         made.wait_until_ready(_GRACE_S)
-        for address, (kind, requests) in self._given.items():
-            self._give(made, kind, address, requests)
-        return made
+        for address, (kind, requests, expected) in self._given.items():
+            self._give(made, kind, address, requests, expected)
+        self._workers[index] = made
 
     def close(self) -> None:
         """End them."""
@@ -132,6 +141,18 @@ class Clients:
             worker.close()
 
     @staticmethod
-    def _give(worker: Worker, kind: ClientKind, address: str, requests: Requests) -> None:
-        message = {"do": "inputs", "kind": kind, "address": address, "requests": as_json(requests)}
+    def _give(
+        worker: Worker,
+        kind: ClientKind,
+        address: str,
+        requests: Requests,
+        expected: Expected | None,
+    ) -> None:
+        message = {
+            "do": "inputs",
+            "kind": kind,
+            "address": address,
+            "requests": as_json(requests),
+            "expected": None if expected is None else expected.as_json(),
+        }
         worker.ask(message, _GRACE_S)

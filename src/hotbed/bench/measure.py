@@ -10,6 +10,7 @@ from typing import Any
 from hotbed.bench.cells import Cell
 from hotbed.bench.clients import Sample
 from hotbed.bench.cost import Ceilings, Cost
+from hotbed.bench.expected import Expected
 from hotbed.bench.inputs import Text
 from hotbed.bench.members import Member
 from hotbed.bench.process import NoAnswerError, SystemFailedError
@@ -51,9 +52,15 @@ class Outcome:
 
 
 def measure_cell(
-    cell: Cell, requests: Sequence[Sequence[Text]], members: Mapping[str, Member], pace: Pace
+    cell: Cell,
+    requests: Sequence[Sequence[Text]],
+    members: Mapping[str, Member],
+    expected: Mapping[str, Expected],
+    pace: Pace,
 ) -> dict[str, Outcome]:
-    """Every member's outcome. One that fails is not asked again in this cell."""
+    """Every member's outcome; `expected` has its rows. One that fails, or gives a wrong row, is not
+    asked again in this cell.
+    """
     outcomes = {name: Outcome() for name in members}
 
     def attempt(name: str, work: str) -> None:
@@ -62,7 +69,7 @@ def measure_cell(
             return
         try:
             if work == "warm up":
-                member.give(cell, requests)
+                member.give(cell, requests, expected[name])
                 member.warm_up(cell, pace.warm_up_s)
                 return
             left = pace.requests - sum(len(s.seconds) for s in outcome.samples)
@@ -90,7 +97,7 @@ def figures(
     """The row's numbers.
 
     The floor is that of one request, or of all requests that are under way as one batch; the ratio
-    is the median latency over it.
+    is the median latency over it. (The report's tables of throughput compare rates instead.)
     """
     seconds = [s for sample in samples for s in sample.seconds]
     wall = sum(sample.wall_s for sample in samples)

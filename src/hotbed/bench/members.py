@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hotbed.bench.adapters.protocol import Spec
 from hotbed.bench.cells import Cell
 from hotbed.bench.clients import Clients, Requests, Sample, as_json
+from hotbed.bench.expected import Expected
 from hotbed.bench.process import NoAnswerError, Process, SystemFailedError, Worker, remaining
 from hotbed.bench.servers import Server
 from hotbed.bench.service import wait_until_ready
@@ -24,6 +25,7 @@ from hotbed.bench.service import wait_until_ready
 _WARM_UP_REQUESTS = 3
 _LARGE_TOKENS = 65_536
 _END_TIMEOUT_S = 20.0
+_LAST_MOMENT_S = 0.3
 
 
 class Member(Protocol):
@@ -41,8 +43,8 @@ class Member(Protocol):
         """Rows of all requests, one below the other."""
         ...
 
-    def give(self, cell: Cell, requests: Requests) -> None:
-        """Hand over a cell's requests."""
+    def give(self, cell: Cell, requests: Requests, expected: Expected) -> None:
+        """Hand over a cell's requests and what their rows must be."""
         ...
 
     def warm_up(self, cell: Cell, seconds: float) -> None:
@@ -50,7 +52,11 @@ class Member(Protocol):
         ...
 
     def run(self, cell: Cell, seconds: float, most: int) -> Sample:
-        """Run until the time is over, or `most` requests are sent."""
+        """Run until the time is over, or `most` requests are sent; then look at all rows.
+
+        Raises:
+            SystemFailedError: it failed, or a row is not what it must be.
+        """
         ...
 
     def log_tail(self) -> tuple[str, ...]:
@@ -87,11 +93,11 @@ class OfflineMember:
         self.settings = self._worker.wait_until_ready(remaining(deadline))["settings"]
 
     def rows(self, way: str, requests: Requests) -> NDArray[np.float32]:
-        self._give(requests)
+        self._give(requests, None)
         return self._worker.rows(self._call_timeout_s)
 
-    def give(self, cell: Cell, requests: Requests) -> None:
-        self._give(requests)
+    def give(self, cell: Cell, requests: Requests, expected: Expected) -> None:
+        self._give(requests, expected)
 
     def warm_up(self, cell: Cell, seconds: float) -> None:
         message = {"do": "warm-up", "seconds": seconds, "least": _warm_up_requests(cell)}
@@ -108,8 +114,12 @@ class OfflineMember:
     def close(self) -> None:
         self._worker.close()
 
-    def _give(self, requests: Requests) -> None:
-        message = {"do": "inputs", "requests": as_json(requests)}
+    def _give(self, requests: Requests, expected: Expected | None) -> None:
+        message = {
+            "do": "inputs",
+            "requests": as_json(requests),
+            "expected": None if expected is None else expected.as_json(),
+        }
         self._worker.ask(message, self._call_timeout_s)
 
 
@@ -151,8 +161,8 @@ class ServiceMember:
     def rows(self, way: str, requests: Requests) -> NDArray[np.float32]:
         return self._clients.rows(*self._server.ways[way], requests, self._call_timeout_s)
 
-    def give(self, cell: Cell, requests: Requests) -> None:
-        self._clients.give(*self._server.ways[cell.way], requests)
+    def give(self, cell: Cell, requests: Requests, expected: Expected) -> None:
+        self._clients.give(*self._server.ways[cell.way], requests, expected)
 
     def warm_up(self, cell: Cell, seconds: float) -> None:
         self._run(cell, seconds, least=_warm_up_requests(cell), most=2**31)
@@ -161,7 +171,9 @@ class ServiceMember:
         return self._run(cell, seconds, least=1, most=most)
 
     def log_tail(self) -> tuple[str, ...]:
-        return tuple(line for process in self._processes for line in process.log_tail())
+        # Where one has ended, the others have nothing to say about it.
+        ended = [process for process in self._processes if process.exit_code is not None]
+        return tuple(line for p in ended or self._processes for line in p.log_tail())
 
     def close(self) -> None:
         # Gateways first: they finish what they hold while the replica still answers.
@@ -185,11 +197,12 @@ class ServiceMember:
                 timeout_s=self._call_timeout_s,
             )
         except SystemFailedError:
-            self._check_alive()
+            # A connection breaks a moment before the process behind it is gone.
+            self._check_alive(_LAST_MOMENT_S)
             raise
 
-    def _check_alive(self) -> None:
-        if self._has_ended():
+    def _check_alive(self, wait_s: float = 0.0) -> None:
+        if any(process.wait(wait_s) is not None for process in self._processes):
             codes = [p.exit_code for p in self._processes]
             raise NoAnswerError(f"a process of the server ended; exit codes: {codes}")
 

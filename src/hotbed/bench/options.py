@@ -70,7 +70,8 @@ class BenchOptions:
     set: tuple[str, ...] = ()
     """SYSTEM:NAME=VALUE: a setting of a system, named in the rows."""
     url: tuple[str, ...] = ()
-    """SYSTEM=URL: a server of this system that runs already, with the same single model."""
+    """SYSTEM=http://HOST:PORT: a server of this system that runs already, with the same single
+    model; it is asked at /v1/embeddings."""
     allow_different: tuple[str, ...] = ()
     """Systems that are measured although their rows differ from Hotbed's; the report marks them."""
     start_timeout_s: float = 300.0

@@ -14,6 +14,7 @@ import torch
 
 from hotbed.bench.cost import Ceilings, Cost
 from hotbed.bench.folders import write_folder
+from hotbed.bench.rows import cpu_name
 from hotbed.bench.shapes import SHAPES, tiny
 from hotbed.bench.texts import corpus
 from hotbed.bench.worker import serve_messages
@@ -55,7 +56,8 @@ class Preparer:
         )
         return {
             "type": device.type,
-            "name": device_name(device),
+            # A processor's figures mean little without the number of its cores.
+            "name": device_name(device) if device.type == "cuda" else cpu_name(),
             "driver": driver() if device.type == "cuda" else None,
             "torch": str(torch.__version__),
             "dtype": measured.matmul_dtype,

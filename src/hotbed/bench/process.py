@@ -127,6 +127,8 @@ class Worker:
         command = [python, "-c", _BOOTSTRAP, str(_SOURCE), module, str(fd), *arguments]
         self.process = Process(command, environment, log, pass_fds=(fd,))
         child.close()
+        self._number = 0
+        """Of the last message; what it says of itself once it is loaded has number 0."""
 
     def wait_until_ready(self, timeout_s: float) -> dict[str, Any]:
         """What it says of itself, once it is loaded.
@@ -151,8 +153,9 @@ class Worker:
         Raises:
             SystemFailedError: the process has ended.
         """
+        self._number += 1
         try:
-            self._pipe.send_bytes(json.dumps(message).encode())
+            self._pipe.send_bytes(json.dumps({**message, "number": self._number}).encode())
         except OSError:
             raise self._ended() from None
 
@@ -174,13 +177,23 @@ class Worker:
         self.process.kill()
 
     def receive(self, doing: str, timeout_s: float) -> dict[str, Any]:
-        """The answer to a message that was sent.
+        """The answer to the message that was sent last.
 
         Raises:
             SystemFailedError: as of `ask`.
         """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            answer = self._next(doing, deadline, timeout_s)
+            # One that nobody waited for any more is not the answer to what was asked since.
+            if answer.pop("number") == self._number:
+                break
+        if "error" in answer:
+            raise SystemFailedError(f"{doing}: {answer['error']}")
+        return answer
+
+    def _next(self, doing: str, deadline: float, timeout_s: float) -> dict[str, Any]:
         try:
-            deadline = time.monotonic() + timeout_s
             # A process that it started may hold the pipe open when it is gone: so it is asked, too.
             while not self._pipe.poll(min(_LOOK_S, remaining(deadline))):
                 if self.process.exit_code is not None and not self._pipe.poll():
@@ -190,8 +203,6 @@ class Worker:
             answer: dict[str, Any] = json.loads(self._pipe.recv_bytes())
         except (EOFError, ConnectionResetError):
             raise self._ended() from None
-        if "error" in answer:
-            raise SystemFailedError(f"{doing}: {answer['error']}")
         return answer
 
     def _ended(self) -> NoAnswerError:

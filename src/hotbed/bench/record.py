@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,7 @@ class Recorder:
         self._size = size
         self._say = say
         self._commit = options.commit or rows.commit()  # of the run: the tree may move on
+        self._run = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self.has_failures = False
         """Whether anything failed that is installed."""
 
@@ -89,7 +91,9 @@ class Recorder:
                 **place,
                 **fields,
                 "version": started.versions.get(system, "unknown"),
+                "run": self._run,
                 "size": self._size,
+                "threads": self._options.threads,
                 "random_weights": model.random_weights,
                 "dtype": self._device.dtype,
                 "device": self._device.name,

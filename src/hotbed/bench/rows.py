@@ -43,7 +43,7 @@ def row(suite: str, system: str, model: str, **fields: Any) -> dict[str, Any]:
     made = {
         "suite": suite,
         "system": system,
-        "version": __version__ if ours else fields.get("version") or _version(system),
+        "version": None,
         "model": model,
         **fields,
         "device": fields.get("device") or cpu_name(),
@@ -51,6 +51,7 @@ def row(suite: str, system: str, model: str, **fields: Any) -> dict[str, Any]:
         "commit": fields.get("commit") or commit(),
         "date": datetime.date.today().isoformat(),
     }
+    made["version"] = __version__ if ours else fields.get("version") or _version(system)
     return {name: value for name, value in made.items() if value is not None}
 
 

@@ -10,21 +10,18 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from hotbed.bench import rows
-from hotbed.bench.cells import Cell, Size, cells, check_tokens
-from hotbed.bench.check import Agreement, compare, requests_of
-from hotbed.bench.inputs import Inputs, Text
-from hotbed.bench.measure import Pace, figures, least_pass_s, measure_cell
-from hotbed.bench.members import Member
+from hotbed.bench.cells import Cell, Size, cells
+from hotbed.bench.inputs import Inputs
+from hotbed.bench.measure import Outcome, Pace, figures, least_pass_s, measure_cell
 from hotbed.bench.options import BenchOptions
-from hotbed.bench.process import SystemFailedError
 from hotbed.bench.record import Recorder
+from hotbed.bench.right_first import Checked, RightFirst
 from hotbed.bench.start import Started, Starter
 from hotbed.bench.subjects import Device, Model, prepare
 from hotbed.bench.texts import corpus
 from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.exit_codes import EXIT_FAILURE
 
-_BASELINE = "hotbed offline"
 _CPU_PAUSE_S = 0.3
 
 
@@ -77,94 +74,41 @@ class _Run:
         found = self._starter.start(models, plan)
         # While they load: cutting the texts takes a second or two a model.
         for model in models:
-            for cell in plan[model.name]:
+            for cell in self._planned(plan[model.name], model):
                 inputs[model.name].of_cell(cell)
         self._starter.wait()
         for model in models:
             self._recorder.absent(model, found[model.name])
             for name, lost in found[model.name].lost.items():
                 self._recorder.lost(model, found[model.name], name, lost)
-        agreements = {m.name: self._check(m, found[m.name], inputs[m.name]) for m in models}
+        check = RightFirst(options, self._size, self._starter, self._recorder, _say)
+        checked = {
+            m.name: check.check(m, found[m.name], inputs[m.name], self._planned(plan[m.name], m))
+            for m in models
+        }
         order = [(i, m, c) for m in models for i, c in enumerate(plan[m.name])]
         # The first cells of all models, then the second ones: a run that ends early has some of
         # each model.
         for _, model, cell in sorted(order, key=lambda entry: entry[0]):
-            requests = inputs[model.name].of_cell(cell)
-            self._measure(cell, requests, model, found[model.name], agreements[model.name])
+            self._measure(cell, model, found[model.name], checked[model.name])
         _say(f"{time.monotonic() - self._begin:.0f} s in all; rows are in {options.out}")
         return EXIT_FAILURE if self._recorder.has_failures else 0
 
     def _cells_of(self, model: Model) -> list[Cell]:
-        return [
-            cell
-            for cell in cells(
-                self._options.suites,
-                self._size,
-                task=model.task,
-                num_clients=self._options.clients,
-            )
-            if cell.tokens <= model.max_tokens
-        ]
+        return cells(
+            self._options.suites, self._size, task=model.task, num_clients=self._options.clients
+        )
 
-    def _check(self, model: Model, started: Started, inputs: Inputs) -> dict[str, Agreement]:
-        """Rows of all systems on the same texts, compared; the reference is ended then.
-
-        Raises:
-            HotbedError: INTERNAL if they differ, or Hotbed itself did not start.
-        """
-        requests, lengths = self._check_requests(model, inputs)
-        found: dict[str, Any] = {}
-        for name, member in list(started.members.items()):
-            for way in sorted(member.ways):
-                try:
-                    found[_key(member, way)] = member.rows(way, requests)
-                except SystemFailedError as error:
-                    self._lose(model, started, name, member, f"check: {error}")
-                    break
-        reference = None
-        if started.reference is not None:
-            try:
-                reference = started.reference.rows("offline", requests[: len(lengths)])
-            except SystemFailedError as error:
-                self._lose(model, started, "reference", started.reference, f"check: {error}")
-            else:
-                self._starter.drop(started.reference)
-            started.reference = None
-        if _BASELINE not in found:
-            why = started.lost[_BASELINE].message
-            raise HotbedError(
-                ErrorCode.INTERNAL,
-                f"{model.name}: {_BASELINE} failed, nothing was timed: {why}",
-            )
-        try:
-            agreements = compare(
-                model.task,
-                found,
-                baseline=_BASELINE,
-                reference=reference,
-                lengths=lengths,
-                allowed=self._options.allow_different,
-            )
-        except HotbedError as error:
-            raise HotbedError(error.code, f"{model.name}: {error.message}") from None
-        for key, agreement in agreements.items():
-            words = ", ".join(f"{k} {v}" for k, v in agreement.fields(model.task).items())
-            _say(f"{model.name}: {key}: {words}{'' if agreement.agrees else ', DIFFERENT'}")
-        return agreements
-
-    def _check_requests(self, model: Model, inputs: Inputs) -> tuple[list[list[Text]], list[int]]:
-        """What every system is asked first, and the texts' lengths: two texts of each."""
-        lengths = [n for n in check_tokens(self._size) if n <= model.max_tokens]
-        texts = [text for n in lengths for text in inputs.of(n, 2)]
-        return requests_of(texts), [len(text.ids) for text in texts]
+    def _planned(self, cells: Sequence[Cell], model: Model) -> list[Cell]:
+        """Those that will be measured, if time is left."""
+        return [cell for cell in cells if self._why_never(cell, model) is None]
 
     def _measure(
         self,
         cell: Cell,
-        requests: list[list[Text]],
         model: Model,
         started: Started,
-        agreements: dict[str, Agreement],
+        checked: Checked,
     ) -> None:
         """Time a cell and write its rows."""
         options, ceilings = self._options, self._device.ceilings
@@ -177,14 +121,16 @@ class _Run:
             options.warm_up_s,
             pause_s=_CPU_PAUSE_S if self._device.type == "cpu" else 0.0,
         )
-        outcomes = {} if why is not None else measure_cell(cell, requests, members, pace)
+        outcomes: dict[str, Outcome] = {}
+        if why is None:
+            expected = {name: checked.expected(cell, member) for name, member in members.items()}
+            outcomes = measure_cell(cell, checked.requests(cell), members, expected, pace)
         fields: dict[str, dict[str, Any]] = {}
         for name, member in members.items():
             of_row: dict[str, Any] = {"settings": member.settings, "left_out": why}
-            agreement = agreements.get(_key(member, cell.way))
-            if agreement is not None:
-                of_row |= agreement.fields(model.task)
-                of_row |= {} if agreement.agrees else {"different": True}
+            agreement = checked.agreement(cell, member)
+            of_row |= agreement.fields(model.task)
+            of_row |= {} if agreement.agrees else {"different": True}
             outcome = outcomes.get(name)
             if outcome is not None and outcome.error is not None:
                 of_row |= {"error": outcome.error, "log_tail": list(member.log_tail())}
@@ -198,26 +144,20 @@ class _Run:
                 self._starter.lose(started, name, members[name], message)
 
     def _why_left_out(self, cell: Cell, model: Model) -> str | None:
-        options = self._options
         minutes = (time.monotonic() - self._begin) / 60
-        if options.max_minutes is not None and minutes > options.max_minutes:
-            return f"the run's {options.max_minutes:g} minutes were over"
+        most = self._options.max_minutes
+        if most is not None and minutes > most:
+            return f"the run's {most:g} minutes were over"
+        return self._why_never(cell, model)
+
+    def _why_never(self, cell: Cell, model: Model) -> str | None:
+        options = self._options
+        if cell.tokens > model.max_tokens:
+            return f"the model takes {model.max_tokens} tokens"
         least = least_pass_s(cell, model.cost, self._device.ceilings)
         if options.longest_pass_s is not None and least > options.longest_pass_s:
             return f"one request of each client takes {least:.1f} s at the ceilings"
         return None
-
-    def _lose(
-        self, model: Model, started: Started, name: str, member: Member, message: str
-    ) -> None:
-        """Take a member out, with a row that says why."""
-        self._starter.lose(started, name, member, message)
-        self._recorder.lost(model, started, name, started.lost[name])
-
-
-def _key(member: Member, way: str) -> str:
-    """Of a member in one of its ways, among the rows that are compared."""
-    return f"{member.system} {way}"
 
 
 def _say(line: str) -> None:

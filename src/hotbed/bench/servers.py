@@ -7,10 +7,12 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+from urllib.parse import urlsplit
 
 from hotbed.bench.adapters import vllm
 from hotbed.bench.client import MODEL
 from hotbed.bench.service import free_port
+from hotbed.core.errors import invalid
 
 ClientKind = Literal["grpc", "http-ids", "http-texts"]
 _HOST = "127.0.0.1"
@@ -184,7 +186,15 @@ def tei(spec: ServerSpec) -> Server:
 
 
 def running(url: str, settings: str = "", commands: tuple[tuple[str, ...], ...] = ()) -> Server:
-    """A server that takes texts at OpenAI's route."""
+    """A server that takes texts at OpenAI's route.
+
+    Raises:
+        HotbedError: INVALID_INPUT for a URL of another form than ``http://HOST:PORT``.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname or parts.path.strip("/") or parts.query:
+        raise invalid(f"--url takes SYSTEM=http://HOST:PORT, got {url!r}", "url")
+    url = url.rstrip("/")
     return Server(
         commands=commands,
         url=url,

@@ -18,6 +18,7 @@ from hotbed.bench.process import SystemFailedError, Worker
 from hotbed.bench.servers import ServerSpec, running
 from hotbed.bench.subjects import Model
 from hotbed.bench.systems import REFERENCE, System, installed_version, system
+from hotbed.core.errors import ErrorCode, HotbedError
 
 NOT_INSTALLED = "not installed here"
 _KV_CACHE = "kv_cache_memory_bytes"
@@ -134,11 +135,19 @@ class Starter:
         member.close()
 
     def wait(self) -> None:
-        """Return when all that were started are ready, or have failed."""
+        """Return when all that were started are ready, or have failed.
+
+        Raises:
+            HotbedError: INTERNAL if the bench's own clients did not start.
+        """
         begin = time.monotonic()
         deadline = begin + self._options.start_timeout_s
         if self._clients is not None:
-            self._clients.wait_until_ready(deadline)
+            try:
+                self._clients.wait_until_ready(deadline)
+            except SystemFailedError as error:
+                message = f"the bench's clients did not start: {error} ({self._logs})"
+                raise HotbedError(ErrorCode.INTERNAL, message) from error
         for started, name, member in self._waiting:
             try:
                 member.wait_until_ready(deadline)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from hotbed.bench.cost import Ceilings, Cost
 from hotbed.bench.options import BenchOptions
 from hotbed.bench.process import SystemFailedError, Worker
 from hotbed.core.defaults import DEFAULT_MODEL
-from hotbed.core.errors import ErrorCode, HotbedError
+from hotbed.core.errors import ErrorCode, HotbedError, invalid
 
 _TIMEOUT_S = 600.0
 _GPU_MODELS = ("pplx-embed-0.6b", "bge-m3", "qwen3-embedding-4b", "qwen3-reranker-0.6b")
@@ -94,6 +94,7 @@ def prepare(
             answer = worker.ask(common | asked, _TIMEOUT_S)
             cost = Cost(**answer.pop("cost"))
             models.append(Model(name=Path(name).name.lower(), cost=cost, **answer))
+        _check_names(models)
         facts = worker.ask(common | {"do": "device"}, _TIMEOUT_S)
         ceilings = Ceilings(**facts.pop("ceilings"))
         return Device(ceilings=ceilings, **facts), models
@@ -101,6 +102,18 @@ def prepare(
         raise HotbedError(ErrorCode.INTERNAL, f"preparing failed: {error} ({log})") from error
     finally:
         worker.close()
+
+
+def _check_names(models: Sequence[Model]) -> None:
+    """Rows name a model by the last part of its path alone."""
+    names = [model.name for model in models]
+    for name in names:
+        if names.count(name) > 1:
+            raise invalid(
+                f"--model: two models would be called {name!r} in the rows; measure them apart, or"
+                " rename a folder",
+                "model",
+            )
 
 
 def _path(path: Path | None) -> str | None:

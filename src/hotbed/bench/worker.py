@@ -1,8 +1,8 @@
 """The process of one system and one model: loads it, then does what the bench says on a pipe.
 
 Messages are JSON, since the process may run under another interpreter with other versions of all
-libraries. Every message gets one answer; one with ``error`` is a failure of the system. The
-system's own output goes to the log that the bench keeps of it.
+libraries. Every message has a number and gets one answer with that number; one with ``error`` is a
+failure of the system. The system's own output goes to the log that the bench keeps of it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hotbed.bench.adapters.protocol import Adapter, Item, Spec
+from hotbed.bench.expected import Expected
 
 
 class Handler(Protocol):
@@ -45,9 +46,9 @@ def serve_messages(pipe: Connection, load: Callable[[], Handler]) -> None:
         handler = load()
     except BaseException as error:
         traceback.print_exc()
-        _answer(pipe, {"error": _in_words(error)})
+        _answer(pipe, 0, {"error": _in_words(error)})
         sys.exit(1)
-    _answer(pipe, {"settings": getattr(handler, "settings", "")})
+    _answer(pipe, 0, {"settings": getattr(handler, "settings", "")})
     while True:
         try:
             message = json.loads(pipe.recv_bytes())
@@ -58,7 +59,7 @@ def serve_messages(pipe: Connection, load: Callable[[], Handler]) -> None:
         except Exception as error:
             traceback.print_exc()
             answer = {"error": _in_words(error)}
-        _answer(pipe, answer)
+        _answer(pipe, message["number"], answer)
 
 
 class Worker:
@@ -69,16 +70,19 @@ class Worker:
         make = getattr(importlib.import_module(module), name)
         self.adapter: Adapter = make(spec)
         self.settings = self.adapter.settings
-        self._requests: list[tuple[Any, int]] = []
+        self._requests: list[Any] = []
+        self._expected: Expected | None = None
 
     def handle(self, message: dict[str, Any]) -> dict[str, Any]:
         """The answer to one message."""
         what = message["do"]
         if what == "inputs":
             self._requests = [
-                (self.adapter.prepare([Item(*item) for item in request]), len(request))
+                self.adapter.prepare([Item(*item) for item in request])
                 for request in message["requests"]
             ]
+            expected = message["expected"]
+            self._expected = None if expected is None else Expected.from_json(expected)
             return {"count": len(self._requests)}
         if what == "rows":
             return self._all_rows()
@@ -92,28 +96,33 @@ class Worker:
         """Rows of all requests, one below the other."""
         parts = [
             np.ascontiguousarray(self.adapter.rows(self.adapter.embed(prepared)), dtype=np.float32)
-            for prepared, _ in self._requests
+            for prepared in self._requests
         ]
         rows = np.concatenate(parts)
         return {"shape": rows.shape, "rows": base64.b64encode(rows.tobytes()).decode()}
 
     def _run(self, seconds: float, most: int, least: int) -> list[float]:
-        """Seconds of each call: until the time is over, but `least` at least and `most` at most."""
+        """Seconds of each call: until the time is over, but `least` at least and `most` at most.
+
+        The rows are looked at when all is timed: nothing lies between two calls.
+        """
+        assert self._expected is not None, "bug: inputs that are timed come with their rows"
         times: list[float] = []
+        results: list[Any] = []
         end = time.perf_counter() + seconds
         while len(times) < least or (len(times) < most and time.perf_counter() < end):
-            prepared, count = self._requests[len(times) % len(self._requests)]
+            prepared = self._requests[len(times) % len(self._requests)]
             start = time.perf_counter()
             result = self.adapter.embed(prepared)
             times.append(time.perf_counter() - start)
-            if len(result) != count:
-                raise ValueError(f"{len(result)} rows came back for {count} inputs")
+            results.append(result)
+        self._expected.check((i, self.adapter.rows(result)) for i, result in enumerate(results))
         return times
 
 
-def _answer(pipe: Connection, answer: dict[str, Any]) -> None:
+def _answer(pipe: Connection, number: int, answer: dict[str, Any]) -> None:
     sys.stdout.flush()
-    pipe.send_bytes(json.dumps(answer).encode())
+    pipe.send_bytes(json.dumps({**answer, "number": number}).encode())
 
 
 def _in_words(error: BaseException) -> str:

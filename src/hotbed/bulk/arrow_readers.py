@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hotbed.bulk.block import Block
-from hotbed.bulk.columns import Columns
+from hotbed.bulk.columns import Columns, one_line
 from hotbed.bulk.readers import (
     BLOCK_BYTES,
     BLOCK_ROWS,
@@ -20,6 +21,7 @@ from hotbed.bulk.readers import (
     Ranges,
     Reader,
     TextFile,
+    named,
 )
 from hotbed.bulk.sources import Source
 from hotbed.core.errors import invalid
@@ -52,6 +54,7 @@ class Parquet:
     """A Parquet file; row groups that are not needed are not read."""
 
     marks: Sequence[int] = ()
+    fault = ""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -59,11 +62,11 @@ class Parquet:
     def scan(self, text: str) -> tuple[int, Columns]:
         """See `Reader`; reads the footer only."""
         with self._open() as file:
-            return file.metadata.num_rows, Columns(file.schema_arrow, text)
+            return file.metadata.num_rows, _columns(self._source, file.schema_arrow, text)
 
     def blocks(self, columns: Columns, ranges: Ranges, first_row: int) -> Iterator[Block]:
         """See `Reader`."""
-        with self._open() as file:
+        with named(self._source), self._open() as file:
             metadata = file.metadata
             names = [name for name in file.schema_arrow.names if name in columns.schema.names]
             group_start = 0
@@ -85,26 +88,29 @@ class Parquet:
             # Without pre_buffer a row group is read a page at a time, not as a whole.
             return pq.ParquetFile(self._source.path, pre_buffer=False, buffer_size=1 << 20)
         except (pa.ArrowException, OSError) as error:
-            raise invalid(f"input {self._source.path} is no Parquet file: {error}") from None
+            said = one_line(error)
+            raise invalid(f"input {self._source.path} is no Parquet file: {said}") from None
 
 
 class ArrowFile:
     """An Arrow IPC file or stream, such as Hugging Face datasets keep; mapped into memory."""
 
     marks: Sequence[int] = ()
+    fault = ""
 
     def __init__(self, source: Source) -> None:
         self._source = source
 
     def scan(self, text: str) -> tuple[int, Columns]:
         """See `Reader`."""
-        with ExitStack() as stack:
+        with named(self._source), ExitStack() as stack:
             schema, batches = self._open(stack)
-            return sum(batch.num_rows for batch in batches), Columns(schema, text)
+            columns = _columns(self._source, schema, text)
+            return sum(batch.num_rows for batch in batches), columns
 
     def blocks(self, columns: Columns, ranges: Ranges, first_row: int) -> Iterator[Block]:
         """See `Reader`."""
-        with ExitStack() as stack:
+        with named(self._source), ExitStack() as stack:
             _, batches = self._open(stack)
             yield from _cut(batches, columns, ranges, 0, first_row)
 
@@ -118,8 +124,16 @@ class ArrowFile:
                 stream = stack.enter_context(pa.ipc.open_stream(mapped))
                 return stream.schema, iter(stream)
         except (pa.ArrowException, OSError) as error:
-            raise invalid(f"input {self._source.path} is no Arrow file: {error}") from None
+            said = one_line(error)
+            raise invalid(f"input {self._source.path} is no Arrow file: {said}") from None
         return file.schema, (file.get_batch(i) for i in range(file.num_record_batches))
+
+
+def _columns(source: Source, schema: Any, text: str) -> Columns:
+    twice = [name for name, times in Counter(schema.names).items() if times > 1]
+    if twice:
+        raise invalid(f"input {source.path} has several columns {twice[0]!r}")
+    return Columns(schema, text)
 
 
 def _overlap(ranges: Ranges, start: int, stop: int) -> list[tuple[int, int]]:

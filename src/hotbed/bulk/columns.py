@@ -11,9 +11,11 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from hotbed.bulk.block import Block, Problem
-from hotbed.core.errors import invalid
+
+_MOST_LEVELS = 32
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,12 @@ class Columns:
             if fault is not None:
                 problems.append(Problem(first_row + place, "broken", "skipped", fault))
             elif isinstance(row, dict):
-                good.append(place)
-                dicts.append(self._with_json(row) if self.as_json else row)
+                try:
+                    dicts.append(self._with_json(row) if self.as_json else row)
+                    good.append(place)
+                except orjson.JSONEncodeError:
+                    detail = "a value is nested too deeply"
+                    problems.append(Problem(first_row + place, "broken", "skipped", detail))
         try:
             table = pa.RecordBatch.from_pylist(dicts, schema=self.schema)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
@@ -91,14 +97,20 @@ class Columns:
             if at < 0:
                 columns.append(pa.nulls(table.num_rows, field.type))
             else:
-                columns.append(table.column(at).cast(field.type))
+                columns.append(_decoded(table.column(at)).cast(field.type))
         made = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         texts = made.column(self.schema.get_field_index(self.text))
-        has_text = texts.is_valid().to_numpy(zero_copy_only=False)
+        is_null = texts.is_null().to_numpy(zero_copy_only=False)
+        has_text = ~is_null & _is_utf8(texts)
         sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
         sizes = np.where(has_text, sizes + row_bytes, 0)
         problems = [
-            Problem(first_row + place, "broken", "skipped", f"{self.text} is null")
+            Problem(
+                first_row + place,
+                "broken",
+                "skipped",
+                f"{self.text} is {'null' if is_null[place] else 'no UTF-8'}",
+            )
             for place in np.flatnonzero(~has_text).tolist()
         ]
         if problems:
@@ -150,7 +162,7 @@ class Inference:
                 kind = pa.unify_schemas(schemas, promote_options="permissive").field(0).type
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
             kind = None
-        if kind is None or _has_empty_struct(kind):
+        if kind is None or not _fits_parquet(kind):
             self._as_json.add(name)
             kind = pa.string()
         self._fields[name] = kind
@@ -162,43 +174,6 @@ class Inference:
             for name, kind in self._fields.items()
         ]
         return Columns(pa.schema(fields), self._text, frozenset(self._as_json))
-
-
-def unify(parts: Sequence[Columns], *, keep: Sequence[str], vector_column: str) -> Columns:
-    """One for all inputs.
-
-    Raises:
-        HotbedError: INVALID_INPUT if the text column or a kept one is in no input, if inputs have a
-            column of the same name with types that do not go together, or if an input column has
-            the name of the vectors'.
-    """
-    text = parts[0].text
-    try:
-        schema = pa.unify_schemas(
-            [part.schema.remove_metadata() for part in parts], promote_options="permissive"
-        )
-    except pa.ArrowException as error:
-        raise invalid(f"the inputs' columns do not go together: {_one_line(error)}") from None
-    names = ", ".join(repr(name) for name in schema.names) or "none"
-    for name, option in [(text, "--text")] + [(name, "--keep") for name in keep]:
-        if name not in schema.names:
-            raise invalid(f"{option} {name!r}: no input has this column; there are {names}")
-    kind = schema.field(text).type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise invalid(f"--text {text!r}: the column holds {kind}, not strings")
-    index = schema.get_field_index(text)
-    schema = schema.set(index, schema.field(index).with_type(kind))
-    if keep:
-        wanted = [name for name in schema.names if name in keep or name == text]
-        schema = pa.schema([schema.field(name) for name in wanted])
-    if vector_column in schema.names:
-        raise invalid(
-            f"the inputs have a column {vector_column!r}: give --vector-column another name"
-        )
-    as_json = frozenset().union(*(part.as_json for part in parts)) & frozenset(schema.names)
-    return Columns(schema, text, as_json)
 
 
 def join(blocks: Sequence[Block]) -> Block:
@@ -216,12 +191,31 @@ def join(blocks: Sequence[Block]) -> Block:
     )
 
 
-def _has_empty_struct(kind: Any) -> bool:
-    """Whether Parquet could not hold it."""
-    if pa.types.is_struct(kind) and kind.num_fields == 0:
-        return True
-    return any(_has_empty_struct(kind.field(i).type) for i in range(kind.num_fields))
-
-
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """What Arrow or the system says, for a message of ours."""
     return " ".join(str(error).split())[:200]
+
+
+def _decoded(column: Any) -> Any:
+    return pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column
+
+
+def _is_utf8(texts: Any) -> NDArray[np.bool_]:
+    """Of each string, which files can hold without being any."""
+    fine = np.ones(len(texts), dtype=np.bool_)
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        for place, value in enumerate(texts):
+            try:
+                value.as_py()
+            except UnicodeDecodeError:
+                fine[place] = False
+    return fine
+
+
+def _fits_parquet(kind: Any, levels: int = 0) -> bool:
+    """Whether Parquet can hold it: no struct without fields, and not nested without end."""
+    if levels > _MOST_LEVELS or (pa.types.is_struct(kind) and kind.num_fields == 0):
+        return False
+    return all(_fits_parquet(kind.field(i).type, levels + 1) for i in range(kind.num_fields))

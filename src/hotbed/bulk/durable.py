@@ -7,7 +7,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -62,16 +62,21 @@ class DurableFile:
         return self._sha256.hexdigest()
 
     def discard(self) -> None:
-        """Close and delete."""
-        self._file.close()
+        """Close and delete; what is buffered needs no place on a full disk."""
+        with suppress(OSError):
+            self._file.close()
         self._temporary.unlink(missing_ok=True)
 
 
 def write_durably(path: Path, data: bytes) -> str:
     """Write a small file whole; the SHA-256 of it as hex."""
     file = DurableFile(path)
-    file.write(data)
-    return file.commit()
+    try:
+        file.write(data)
+        return file.commit()
+    except OSError:
+        file.discard()
+        raise
 
 
 def remove_temporaries(folder: Path, names: Collection[str]) -> None:

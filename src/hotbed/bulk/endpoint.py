@@ -4,12 +4,11 @@ at a time, tried again while that makes sense.
 
 from __future__ import annotations
 
-import email.utils
+import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,13 +18,16 @@ import orjson
 import pybase64
 from numpy.typing import NDArray
 
+from hotbed.bulk.answers import blames_input, index_of, refusal, retry_after_s
 from hotbed.bulk.backend import Done
 from hotbed.bulk.block import Problem
+from hotbed.bulk.daemon_pool import DaemonPool
 from hotbed.bulk.policies import Counts, Policies
 from hotbed.bulk.read import Window
 from hotbed.bulk.recipe import Recipe
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
 
+_LOG = logging.getLogger("hotbed.bulk")
 _INPUTS_A_REQUEST = 256
 _CHARS_A_REQUEST = 1 << 20
 _WINDOWS_AHEAD = 2
@@ -72,13 +74,15 @@ class EndpointBackend:
         concurrency: int,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise invalid(f"--endpoint must be http://... or https://..., got {url!r}", "endpoint")
         base = url.rstrip("/").removesuffix("/v1")
         self._url = f"{base}/v1/embeddings"
         self._options = {name: value for name, value in options.items() if value is not None}
         self._closed = _Closed()
         limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
         self._client = httpx.Client(timeout=_TIMEOUT, limits=limits, transport=transport)
-        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="endpoint")
+        self._pool = DaemonPool(concurrency, name="endpoint")
         self._fingerprint: str | None = None
         rows, _ = self._ask(["hotbed"], truncate=True)
         if self._fingerprint is None:
@@ -127,9 +131,9 @@ class EndpointBackend:
         return
 
     def close(self) -> None:
-        """See `Backend`; requests that wait to be tried again give up."""
+        """See `Backend`; requests that wait to be tried again give up, others are left alone."""
         self._closed.set()
-        self._pool.shutdown(cancel_futures=True)
+        self._pool.close()
         self._client.close()
 
     def _send(
@@ -174,7 +178,9 @@ class EndpointBackend:
             try:
                 got, tokens = self._ask([texts[place] for place in left], truncate=False)
             except HotbedError as error:
-                index = _index(error)
+                index = index_of(error)
+                if error.code is ErrorCode.TOO_LARGE and index is None and len(left) > 1:
+                    return self._embed_halves(texts, places, policies, row_of)
                 if index is None or index >= len(left):
                     raise
                 place = left.pop(index)
@@ -192,6 +198,26 @@ class EndpointBackend:
         made.rows = [rows[place] for place in made.places]
         return made
 
+    def _embed_halves(
+        self,
+        texts: list[str],
+        places: list[int],
+        policies: Policies,
+        row_of: Callable[[int], int],
+    ) -> _Slice:
+        """Of a request that is larger than the server takes."""
+        middle = len(places) // 2
+        halves = [
+            self._embed(texts, half, policies, row_of)
+            for half in (places[:middle], places[middle:])
+        ]
+        return _Slice(
+            [place for half in halves for place in half.places],
+            [row for half in halves for row in half.rows],
+            [problem for half in halves for problem in half.problems],
+            sum(half.tokens for half in halves),
+        )
+
     def _ask(self, texts: list[str], *, truncate: bool) -> tuple[NDArray[np.float32], int]:
         """(float32 [texts, dimensions], tokens); tries again while that makes sense."""
         body = orjson.dumps(
@@ -208,10 +234,12 @@ class EndpointBackend:
             else:
                 if answer.status_code == httpx.codes.OK:
                     return self._read(answer, len(texts))
-                if answer.status_code not in _AGAIN:
-                    raise _refusal(answer)
+                if answer.status_code not in _AGAIN or blames_input(answer):
+                    raise refusal(answer)
                 said = f"status {answer.status_code}"
-                wait_s = max(pause_s, _retry_after_s(answer))
+                wait_s = max(pause_s, retry_after_s(answer))
+            if attempt == 0:
+                _LOG.warning("%s does not answer (%s); trying again", self._url, said)
             if attempt + 1 < _ATTEMPTS and self._closed.wait(wait_s):
                 break
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -242,38 +270,13 @@ class EndpointBackend:
 
 def _judge(error: HotbedError, policies: Policies, row: int) -> Problem:
     # The server's words without the index in its request, which means nothing here.
+    if error.code is ErrorCode.INTERNAL:
+        detail = "the model gave a row that is not finite, or failed on this text"
+        return policies.bad_row(row, "not_finite", detail)
     detail = f"the text {error.message.partition(' ')[2]}"
     if "the limit is" in error.message:
         return policies.long_text(row, detail.partition(". ")[0])
     return policies.bad_row(row, "empty", detail.rstrip("."))
-
-
-def _index(error: HotbedError) -> int | None:
-    """The input that an error speaks of."""
-    param = error.param or ""
-    digits = param.removeprefix("input[").removesuffix("]")
-    return int(digits) if digits.isdecimal() and param != digits else None
-
-
-def _refusal(answer: httpx.Response) -> HotbedError:
-    try:
-        error = orjson.loads(answer.content)["error"]
-        message, param = str(error["message"]), error.get("param")
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        message, param = f"the endpoint answered with status {answer.status_code}", None
-    return invalid(message, param)
-
-
-def _retry_after_s(answer: httpx.Response) -> float:
-    """Of both forms (RFC 9110, 10.2.3): seconds, or a date, which proxies may send."""
-    value = answer.headers.get("retry-after", "")
-    if value.isdecimal():
-        return float(value)
-    try:
-        at = email.utils.parsedate_to_datetime(value)
-    except ValueError:
-        return 0.0
-    return max(0.0, at.timestamp() - time.time())
 
 
 def _done(window: Window, problems: list[Problem], futures: list[Future[_Slice]]) -> Done:

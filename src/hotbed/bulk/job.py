@@ -6,6 +6,7 @@ manifest names is right, and what it does not name is made again, with the same 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -21,6 +22,7 @@ from hotbed.bulk.manifest import (
     Part,
     Settings,
     check_same_job,
+    check_shares,
     load_manifest,
     manifest_path,
     save_manifest,
@@ -34,6 +36,8 @@ from hotbed.bulk.report import save_report, summary
 from hotbed.bulk.runner import Runner
 from hotbed.bulk.sources import STDIN, Source, find_sources, spool_stdin
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
+
+_OWN_FILE = re.compile(r"_(manifest|lock|report|problems|stdin|tmp)[-.].*|part-\d{6,}\.parquet")
 
 
 def run_job(
@@ -54,69 +58,95 @@ def run_job(
         output: for progress and the summary.
 
     Raises:
-        HotbedError: INVALID_INPUT naming the input, the row or the option at fault.
+        HotbedError: INVALID_INPUT naming the input, the row or the option at fault; UNAVAILABLE if
+            the folder cannot be written to; CANCELLED if it was interrupted.
     """
     assert options.out is not None, "a job without a folder: this is a bug"
     folder = options.out
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(manifest_path(folder, options.share, "lock")):
+            return _open_job(folder, inputs, options, recipe, runner, output=output)
+    except OSError as error:  # of inputs it is another error by now
+        raise HotbedError(
+            ErrorCode.UNAVAILABLE,
+            f"--out {folder}: {error.strerror or error}. What was begun there goes on with "
+            "--resume once that is mended.",
+        ) from error
+
+
+def _open_job(
+    folder: Path,
+    inputs: Sequence[str],
+    options: JobOptions,
+    recipe: Recipe,
+    runner: Runner,
+    *,
+    output: TextIO,
+) -> Manifest:
     path = manifest_path(folder, options.share)
-    with locked(manifest_path(folder, options.share, "lock")):
-        manifest = load_manifest(path)
-        spooled = folder / f"_stdin.{_stdin_format(options)}"
-        if manifest is None:
-            corpus = _begin(inputs, options, spooled)
-        else:
-            sources = _sources(inputs, options, spooled, begun=True)
-            settings = _settings(options, manifest.settings.step_tokens)
-            check_same_job(manifest, recipe=recipe, settings=settings, sources=sources)
-            manifest = _check_parts(folder, msgspec.structs.replace(manifest, settings=settings))
-            if manifest.finished:
-                spooled.unlink(missing_ok=True)
-                output.write(
-                    f"nothing to do: the job is finished\n{summary(folder, manifest, None)}"
-                )
-                return manifest
-            if not options.resume:
-                raise invalid(
-                    f"--out {folder} holds a job that was begun: {len(manifest.parts)} of "
-                    f"{len(manifest.part_numbers)} parts are done. Go on with --resume, or give "
-                    "another folder."
-                )
-            corpus = None
-        try:
-            step_tokens = runner.start(0 if manifest is None else manifest.settings.step_tokens)
-            if manifest is None:
-                assert corpus is not None, "a new job without inputs: this is a bug"
-                manifest = Manifest(
-                    hotbed=__version__,
-                    finished=False,
-                    recipe=recipe,
-                    settings=_settings(options, step_tokens),
-                    inputs=list(inputs),
-                    sources=list(corpus.sources),
-                    source_rows=list(corpus.num_rows),
-                    columns=corpus.columns.encode(),
-                    marks=[list(marks) for marks in corpus.marks],
-                )
-                save_manifest(path, manifest)
-            else:
-                output.write(f"{len(manifest.parts)} parts were done before\n")
-            manifest = _Job(folder, manifest, runner).run(output)
+    manifest = load_manifest(path)
+    spooled = folder / f"_stdin.{_stdin_format(options)}"
+    begun = manifest is not None
+    if manifest is None:
+        corpus = _begin(inputs, options, spooled)
+        manifest = Manifest(
+            hotbed=__version__,
+            finished=False,
+            recipe=recipe,
+            settings=_settings(options, 0),
+            inputs=list(inputs),
+            sources=list(corpus.sources),
+            source_rows=list(corpus.num_rows),
+            columns=corpus.columns.encode(),
+            marks=[list(marks) for marks in corpus.marks],
+        )
+        check_shares(folder, manifest)
+    else:
+        sources = _sources(inputs, options, spooled, begun=True)
+        settings = _settings(options, manifest.settings.step_tokens)
+        check_same_job(manifest, recipe=recipe, settings=settings, sources=sources)
+        manifest = _check_parts(folder, msgspec.structs.replace(manifest, settings=settings))
+        check_shares(folder, manifest)
+        if manifest.finished:
             spooled.unlink(missing_ok=True)
+            output.write(f"nothing to do: the job is finished\n{summary(folder, manifest, None)}")
             return manifest
-        except KeyboardInterrupt:
-            raise HotbedError(
-                ErrorCode.CANCELLED, "stopped; --resume goes on after the last finished part"
-            ) from None
-        finally:
-            runner.close()
+        if not options.resume:
+            raise invalid(
+                f"--out {folder} holds a job that was begun: {len(manifest.parts)} of "
+                f"{len(manifest.part_numbers)} parts are done. Go on with --resume, or give "
+                "another folder."
+            )
+    try:
+        step_tokens = runner.start(manifest.settings.step_tokens)
+        if begun:
+            output.write(f"{len(manifest.parts)} parts were done before\n")
+        else:
+            settings = _settings(options, step_tokens)
+            manifest = msgspec.structs.replace(manifest, settings=settings)
+            check_shares(folder, manifest)  # others may have begun meanwhile
+            save_manifest(path, manifest)
+        manifest = _Job(folder, manifest, runner).run(output)
+        spooled.unlink(missing_ok=True)
+        return manifest
+    except KeyboardInterrupt:
+        raise HotbedError(
+            ErrorCode.CANCELLED, "stopped; --resume goes on after the last finished part"
+        ) from None
+    finally:
+        runner.close()
 
 
 def _begin(inputs: Sequence[str], options: JobOptions, spooled: Path) -> Corpus:
     assert options.out is not None, "a job without a folder: this is a bug"
-    strangers = [p.name for p in options.out.iterdir() if not p.name.startswith(("_", "part-"))]
-    if strangers:
-        raise invalid(f"--out {options.out} is no folder of vectors: it holds {strangers[0]}")
+    names = sorted(path.name for path in options.out.iterdir())
+    begun = any(name.startswith("_manifest") for name in names)
+    for name in names:
+        if name.startswith("."):
+            continue
+        if not (_OWN_FILE.fullmatch(name) and (begun or name.startswith("_"))):
+            raise invalid(f"--out {options.out} is no folder of vectors: it holds {name}")
     if list(inputs) == [STDIN]:
         if options.share != (0, 1):
             raise invalid("standard input cannot be shared: --shard needs files")
@@ -131,7 +161,7 @@ def _sources(
 ) -> list[Source] | None:
     """The inputs as they are now; None: they were read from standard input and are kept."""
     if list(inputs) != [STDIN]:
-        return find_sources(inputs, options.format)
+        return find_sources(inputs, options.format, out=options.out)
     if begun:
         return None
     return [Source.of(str(spooled), _stdin_format(options))]

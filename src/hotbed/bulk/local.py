@@ -110,11 +110,25 @@ class LocalModel:
             normalize=normalize,
         )
 
-    def fingerprint_of(self, recipe: Recipe) -> str:
-        """The fingerprint that vectors of this model have with that recipe's other wishes."""
-        return self._recipe(
-            recipe.prompt, recipe.dimensions, recipe.dtype, recipe.normalize
-        ).fingerprint
+    def makes(self, recipe: Recipe, *, asked_of_server: bool) -> bool:
+        """Whether vectors of this model have the recipe's fingerprint.
+
+        Args:
+            recipe: of a job.
+            asked_of_server: of `--endpoint`, which knows what it asked for, not the prompt's words
+                nor what the model's own way to normalise is. The fingerprint tells which it was.
+        """
+        prompts, normalize = {recipe.prompt}, {recipe.normalize}
+        if asked_of_server:
+            known = self._checkpoint.prompts
+            prompts |= {"", *known.by_name.values()}
+            normalize |= {self._checkpoint.pooling.normalize}
+        return any(
+            self._recipe(prompt, recipe.dimensions, recipe.dtype, norm).fingerprint
+            == recipe.fingerprint
+            for prompt in prompts
+            for norm in normalize
+        )
 
     def embed_one(self, text: str) -> NDArray[Any]:
         """The row [row width] of one text, which is cut if it is too long; loads the model.

@@ -144,6 +144,61 @@ def check_same_job(
         )
 
 
+def check_shares(folder: Path, mine: Manifest) -> None:
+    """Refuse to write beside parts of another job: files of parts have the same names in all.
+
+    Raises:
+        HotbedError: INVALID_INPUT naming the manifest and each difference.
+    """
+    for path in sorted(folder.glob("_manifest*.json")):
+        other = load_manifest(path)
+        if other is None or path == manifest_path(folder, mine.settings.shard):
+            continue
+        differences = [
+            # The model's files may lie elsewhere on another machine; the fingerprint tells.
+            *_differences(
+                "", msgspec.structs.replace(other.recipe, model=mine.recipe.model), mine.recipe
+            ),
+            *_differences("", _of_all_shares(other), _of_all_shares(mine)),
+        ]
+        if differences:
+            raise invalid(
+                f"--out {folder} holds parts of another job ({path.name}); it differs in "
+                f"{'; '.join(differences)}. Give another folder."
+            )
+
+
+class _Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """What all shares of a job have in common. Step sizes are the machines' own matter, and a
+    policy may have been to fail.
+    """
+
+    shares: int
+    text: str
+    keep: tuple[str, ...]
+    vector_column: str
+    chunk: bool
+    dedupe: bool
+    rows_per_part: int
+    endpoint: bool
+    rows: list[int]
+
+
+def _of_all_shares(manifest: Manifest) -> _Shared:
+    settings = manifest.settings
+    return _Shared(
+        shares=settings.shard[1],
+        text=settings.text,
+        keep=settings.keep,
+        vector_column=settings.vector_column,
+        chunk=settings.too_long == "chunk",
+        dedupe=settings.dedupe,
+        rows_per_part=settings.rows_per_part,
+        endpoint=settings.endpoint,
+        rows=manifest.source_rows,
+    )
+
+
 def _differences(prefix: str, old: msgspec.Struct, new: msgspec.Struct) -> list[str]:
     return [
         f"{prefix}{name.replace('_', '-') if prefix else name} (was {before!r}, now {after!r})"

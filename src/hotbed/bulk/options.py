@@ -70,6 +70,8 @@ class JobOptions:
             raise ValueError("--engine ray and --endpoint exclude each other")
         if self.endpoint is not None and (self.too_long == "chunk" or self.dedupe):
             raise ValueError("--too-long chunk and --dedupe do not go with --endpoint")
+        if not self.vector_column:
+            raise ValueError("--vector-column must not be empty")
         if self.vector_column in self.keep:
             raise ValueError(f"--keep and --vector-column both name {self.vector_column!r}")
         self.share  # noqa: B018  # refuses what it cannot read

@@ -6,7 +6,9 @@ ids: what is pushed twice, or again after a kill, is there once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,10 +18,13 @@ import pyarrow.parquet as pq
 
 from hotbed.bulk.search import manifests_of
 from hotbed.bulk.stores.store import FINGERPRINT, ID, Rows, Store
-from hotbed.core.errors import invalid
+from hotbed.core.errors import ErrorCode, HotbedError, invalid
 
 StoreName = Literal["qdrant", "pgvector", "lancedb"]
+_LOG = logging.getLogger("hotbed.bulk")
 _BATCH_ROWS = 1024
+_PAUSES_S = (1, 2, 4, 8, 16, 30, 30)
+"""After which a part is put again where the connection was lost: a minute and a half, a restart."""
 _ROWS_A_PART = 1 << 32
 
 
@@ -36,8 +41,9 @@ def push(folder: Path, store: StoreName, url: str, table: str) -> tuple[int, int
         (rows pushed, rows that are there now).
 
     Raises:
-        HotbedError: INVALID_INPUT if a job in the folder is not finished, if the store holds
-            vectors of another recipe, or if the client is not installed.
+        HotbedError: INVALID_INPUT if a job in the folder is not finished or a part of it is gone,
+            if the store holds vectors of another recipe, or if the client is not installed;
+            UNAVAILABLE if the store cannot be reached, or is lost and does not come back.
     """
     manifests = manifests_of(folder)
     first = manifests[0]
@@ -46,6 +52,9 @@ def push(folder: Path, store: StoreName, url: str, table: str) -> tuple[int, int
     missing = -(-sum(first.source_rows) // first.settings.rows_per_part) - len(parts)
     if missing:
         raise invalid(f"{folder}: {missing} parts are not done yet; finish the job first")
+    for part in parts.values():
+        if not (folder / part).exists():
+            raise invalid(f"{folder} has lost {part}; --resume of its job makes it again")
     schema = pq.read_schema(folder / parts[min(parts)])
     for name in (ID, FINGERPRINT):
         if name in schema.names:
@@ -54,19 +63,37 @@ def push(folder: Path, store: StoreName, url: str, table: str) -> tuple[int, int
     rows = Rows(with_ids, first.settings.vector_column, first.recipe)
     opened = _open(store, url, table, rows)
     num_rows = 0
-
-    def batches(number: int) -> Iterator[Any]:
-        nonlocal num_rows
-        for batch in _batches(folder / parts[number], number, with_ids):
-            num_rows += batch.num_rows
-            yield batch
-
     try:
         for number in sorted(parts):
-            opened.put_part(number * _ROWS_A_PART, (number + 1) * _ROWS_A_PART, batches(number))
+            file = folder / parts[number]
+            first_id = number * _ROWS_A_PART
+            for pause_s in (*_PAUSES_S, None):
+                try:
+                    batches = _batches(file, number, with_ids)
+                    opened.put_part(first_id, first_id + _ROWS_A_PART, batches)
+                    break
+                except HotbedError as error:
+                    if error.code is not ErrorCode.UNAVAILABLE or pause_s is None:
+                        raise
+                    _LOG.warning("%s; again in %g s", error.message, pause_s)
+                    time.sleep(pause_s)
+                    opened = _open_again(opened, lambda: _open(store, url, table, rows))
+            num_rows += pq.read_metadata(file).num_rows
         return num_rows, opened.count()
     finally:
         opened.close()
+
+
+def _open_again(lost: Store, connect: Callable[[], Store]) -> Store:
+    """A new connection; where there is none yet, the lost one, which will fail once more."""
+    try:
+        opened = connect()
+    except HotbedError as error:
+        if error.code is not ErrorCode.UNAVAILABLE:
+            raise
+        return lost
+    lost.close()
+    return opened
 
 
 def _open(store: StoreName, url: str, table: str, rows: Rows) -> Store:

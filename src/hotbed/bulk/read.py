@@ -13,8 +13,9 @@ import numpy as np
 
 from hotbed.bulk.arrow_readers import open_reader
 from hotbed.bulk.block import Block
-from hotbed.bulk.columns import Columns, join, unify
+from hotbed.bulk.columns import Columns, join
 from hotbed.bulk.sources import Source
+from hotbed.bulk.unify import unify
 from hotbed.core.errors import invalid
 
 WINDOW_ROWS = 4096
@@ -83,6 +84,9 @@ def scan(
     scanned = [reader.scan(text) for reader in opened]
     with_rows = [columns for num_rows, columns in scanned if num_rows and len(columns.schema)]
     if not with_rows:
+        for source, reader in zip(sources, opened, strict=True):
+            if reader.fault:
+                raise invalid(f"no row could be read: input {source.path}, {reader.fault}")
         raise invalid("the inputs hold no rows")
     columns = unify(with_rows, keep=keep, vector_column=vector_column)
     return Corpus(

@@ -10,6 +10,7 @@ import csv
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,15 +19,14 @@ import orjson
 import pyarrow as pa
 
 from hotbed.bulk.block import Block
-from hotbed.bulk.columns import Columns, Inference
+from hotbed.bulk.columns import Columns, Inference, one_line
 from hotbed.bulk.sources import Source
 from hotbed.core.errors import invalid
 
 BLOCK_ROWS = 1024
 BLOCK_BYTES = 8 << 20
 MARK_ROWS = 1 << 14
-# What Arrow takes for compressed by its name.
-_COMPRESSED = {".gz", ".bz2", ".zst", ".lz4", ".br"}
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".br": "brotli"}
 _MAX_CSV_FIELD = 64 << 20
 
 Ranges = Sequence[tuple[int, int]]
@@ -41,9 +41,11 @@ class Reader(Protocol):
     Attributes:
         marks: byte offsets of the rows `MARK_ROWS`, 2 * `MARK_ROWS` and so on, known after a scan;
             empty: the file cannot be read from its middle, or needs none to be.
+        fault: of the first row that cannot be parsed, with its line; known after a scan.
     """
 
     marks: Sequence[int]
+    fault: str
 
     def scan(self, text: str) -> tuple[int, Columns]:
         """(rows, columns); `text` names the column that is embedded."""
@@ -62,6 +64,7 @@ class RowReader(ABC):
     """
 
     position: int | None = None
+    fault = ""
 
     def __init__(self, source: Source, marks: Sequence[int] = ()) -> None:
         self.source = source
@@ -70,6 +73,10 @@ class RowReader(ABC):
     @abstractmethod
     def records(self, position: int = 0) -> Iterator[Any]:
         """The records, in order, from the one at a mark's byte on."""
+
+    @property
+    def _is_compressed(self) -> bool:
+        return _compression(self.source) is not None
 
     @abstractmethod
     def parse(self, index: int, record: Any) -> Row:
@@ -85,17 +92,26 @@ class RowReader(ABC):
         num_rows = 0
         marks: list[int] = []
         records = enumerate(self.records())
-        while piece := list(islice(records, min(BLOCK_ROWS, MARK_ROWS - num_rows % MARK_ROWS))):
-            rows = [self.parse(index, record) for index, record in piece]
-            inference.add(row for row in rows if isinstance(row, dict))
-            num_rows += len(piece)
-            if num_rows % MARK_ROWS == 0 and self.position is not None:
-                marks.append(self.position)
+        with named(self.source):
+            while piece := list(islice(records, min(BLOCK_ROWS, MARK_ROWS - num_rows % MARK_ROWS))):
+                rows = [self.parse(index, record) for index, record in piece]
+                inference.add(row for row in rows if isinstance(row, dict))
+                if not self.fault:
+                    faults = (n for n, row in enumerate(rows, num_rows + 1) if isinstance(row, str))
+                    if line := next(faults, 0):
+                        self.fault = f"line {line}: {rows[line - 1 - num_rows]}"
+                num_rows += len(piece)
+                if num_rows % MARK_ROWS == 0 and self.position is not None:
+                    marks.append(self.position)
         self.marks = marks
         return num_rows, inference.columns()
 
     def blocks(self, columns: Columns, ranges: Ranges, first_row: int) -> Iterator[Block]:
         """See `Reader`."""
+        with named(self.source):
+            yield from self._blocks(columns, ranges, first_row)
+
+    def _blocks(self, columns: Columns, ranges: Ranges, first_row: int) -> Iterator[Block]:
         records = self.records()
         at = 0
         for start, stop in ranges:
@@ -124,7 +140,7 @@ class LineReader(RowReader):
 
     def records(self, position: int = 0) -> Iterator[bytes]:
         """See `RowReader`."""
-        if _is_compressed(self.source):
+        if self._is_compressed:
             with _open(self.source) as file:
                 yield from file
             return
@@ -164,14 +180,18 @@ class Lines(LineReader):
 
 
 class Csv(RowReader):
-    """CSV or TSV with a header; every column is a string, as CSV knows no types."""
+    """CSV or TSV with a header; every column is a string, as CSV knows no types.
+
+    A record whose quotes are wrong is broken; reading goes on with the line behind it. A quote that
+    is never closed takes all lines to the end of the file.
+    """
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self._header: list[str] = []
 
-    def records(self, position: int = 0) -> Iterator[list[str]]:
-        """See `RowReader`; always from the beginning."""
+    def records(self, position: int = 0) -> Iterator[list[str] | str]:
+        """See `RowReader`; always from the beginning. A string says why there is no record."""
         # surrogateescape: bytes that are no UTF-8 spoil their own record only.
         with (
             _open(self.source) as raw,
@@ -181,26 +201,36 @@ class Csv(RowReader):
             delimiter = "\t" if self.source.format == "tsv" else ","
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             try:
-                self._header = next(reader, [])
-                if len(set(self._header)) != len(self._header):
-                    raise invalid(f"input {self.source.path}: the header names a column twice")
-                yield from reader
+                self._header = next((fields for fields in reader if fields), [])
             except csv.Error as error:
-                raise invalid(
-                    f"input {self.source.path}, line {reader.line_num}: {error}; what follows "
-                    "cannot be read"
-                ) from None
+                raise invalid(f"input {self.source.path}: the header: {error}") from None
+            if len(set(self._header)) != len(self._header):
+                raise invalid(f"input {self.source.path}: the header names a column twice")
+            if _has_surrogate(self._header):
+                raise invalid(f"input {self.source.path}: the header is no UTF-8")
+            while True:
+                first = reader.line_num + 1
+                try:
+                    record: list[str] | str = next(reader)
+                except StopIteration:
+                    return
+                except csv.Error as error:
+                    lines = f"lines {first} to {reader.line_num} of the file"
+                    record = f"{lines} are no record of CSV: {error}"
+                yield record
 
-    def parse(self, index: int, record: list[str]) -> Row:
+    def parse(self, index: int, record: list[str] | str) -> Row:
+        if isinstance(record, str):
+            return record
         if not record:
             return None
         if len(record) != len(self._header):
             return f"the record has {len(record)} fields, the header {len(self._header)}"
-        if any("\ud800" <= char <= "\udfff" for field in record for char in _odd(field)):
+        if _has_surrogate(record):
             return "the record is no UTF-8"
         return dict(zip(self._header, record, strict=True))
 
-    def size(self, record: list[str]) -> int:
+    def size(self, record: list[str] | str) -> int:
         return sum(map(len, record))
 
 
@@ -208,6 +238,7 @@ class TextFile:
     """A whole file as one text, with its path as a column."""
 
     marks: Sequence[int] = ()
+    fault = ""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -220,7 +251,8 @@ class TextFile:
         """See `Reader`."""
         for _ in ranges:
             row: Row
-            data = Path(self._source.path).read_bytes()
+            with named(self._source), _open(self._source) as file:
+                data = file.read()
             try:
                 text = data.decode("utf-8-sig")
                 row = {"path": self._source.path, columns.text: text}
@@ -229,15 +261,27 @@ class TextFile:
             yield columns.block(first_row, [row], [len(data)])
 
 
-def _odd(field: str) -> str:
-    """The field if it may hold surrogates, else nothing: most fields are ASCII."""
-    return "" if field.isascii() else field
+@contextmanager
+def named(source: Source) -> Iterator[None]:
+    """What cannot be read is said with the name of the file: damaged, cut off, gone."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise invalid(f"input {source.path}: {one_line(error)}") from None
 
 
-def _is_compressed(source: Source) -> bool:
-    return Path(source.path).suffix.lower() in _COMPRESSED
+def _has_surrogate(fields: Sequence[str]) -> bool:
+    """Whether there were bytes that are no UTF-8; most fields are ASCII."""
+    return any(
+        "\ud800" <= char <= "\udfff" for field in fields if not field.isascii() for char in field
+    )
+
+
+def _compression(source: Source) -> str | None:
+    return _COMPRESSIONS.get(Path(source.path).suffix.lower())
 
 
 def _open(source: Source) -> io.BufferedReader:
     """The file's bytes, decompressed by its suffix."""
-    return io.BufferedReader(pa.input_stream(source.path, compression="detect"), 1 << 20)
+    stream = pa.input_stream(source.path, compression=_compression(source))
+    return io.BufferedReader(stream, 1 << 20)

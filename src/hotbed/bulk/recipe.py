@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from hotbed.core.fingerprint import answer_fingerprint
+from hotbed.core.fingerprint import row_fingerprint
 
 METADATA_KEY = b"hotbed.recipe"
 """Under which each Parquet file keeps its recipe, as JSON."""
@@ -48,7 +48,12 @@ def make_recipe(
         dimensions=dimensions,
         dtype=dtype,
         normalize=normalize,
-        fingerprint=answer_fingerprint(
-            model_fingerprint, tokenizer_fingerprint, prompt, dimensions, dtype, normalize
+        fingerprint=row_fingerprint(
+            model=model_fingerprint,
+            tokenizer=tokenizer_fingerprint,
+            prompt=prompt,
+            dimensions=dimensions,
+            dtype=dtype,
+            normalize=normalize,
         ),
     )

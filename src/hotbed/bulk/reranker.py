@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from hotbed.checkpoint.load import load_checkpoint
 from hotbed.core.errors import HotbedError, invalid, shift_input_index
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
+from hotbed.rose.attention.select import AttentionSettings
 from hotbed.rose.engine import RoseEngine
 from hotbed.text.pairs import PairFields, PairOptions, PairTokenizer
 from hotbed.text.tokenizer import EncodeOptions, Tokenizer
@@ -46,6 +48,8 @@ class Reranker(LoadedModel):
         num_threads: CPU threads; None takes torch's default.
         offline: True forbids network calls; None follows ``HF_HUB_OFFLINE``.
         fast_tokenizers: ``auto`` uses an installed fast tokenizer that passes its self-check.
+        attention: backend on a GPU: ``auto``, ``sdpa``, ``varlen`` or ``fa4``.
+        kernel_dir: folder of kernels built ahead of time, for a GPU.
 
     Raises:
         HotbedError: the model cannot be found, read or run, or does not score; the message says
@@ -62,6 +66,8 @@ class Reranker(LoadedModel):
         num_threads: int | None = None,
         offline: bool | None = None,
         fast_tokenizers: Literal["auto", "off"] = "auto",
+        attention: str = "auto",
+        kernel_dir: Path | None = None,
     ) -> None:
         checkpoint = load_checkpoint(model, offline=offline, task="score")
         assert checkpoint.head is not None, "a model that scores has a head: this is a bug"
@@ -77,6 +83,7 @@ class Reranker(LoadedModel):
             device=device,
             dtype=dtype,
             invariant=invariant,
+            attention=AttentionSettings(attention, kernel_dir),
             num_threads=num_threads,
         )
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hotbed.bulk.local import LocalModel, ModelOptions
 from hotbed.bulk.manifest import Manifest, load_manifest
+from hotbed.bulk.plain import rows_to_pylist
 from hotbed.core.errors import invalid
 from hotbed.core.output import OutputDtype
 
@@ -56,7 +57,7 @@ def search(folder: Path, query: str, k: int, options: ModelOptions) -> list[Hit]
     manifests = manifests_of(folder)
     recipe = manifests[0].recipe
     model = LocalModel(options)
-    if model.fingerprint_of(recipe) != recipe.fingerprint:
+    if not model.makes(recipe, asked_of_server=manifests[0].settings.endpoint):
         raise invalid(
             f"the vectors in {folder} have fingerprint {recipe.fingerprint}; {options.model} as it "
             "is here, with this --dtype and --device, does not make such vectors"
@@ -66,6 +67,9 @@ def search(folder: Path, query: str, k: int, options: ModelOptions) -> list[Hit]
     best: list[tuple[float, int, int]] = []  # (score, -number of part, -row): a heap of the best k
     parts = {part.number: part.file for manifest in manifests for part in manifest.parts}
     column = manifests[0].settings.vector_column
+    for file in parts.values():
+        if not (folder / file).exists():
+            raise invalid(f"{folder} has lost {file}; --resume of its job makes it again")
     for number in sorted(parts):
         for first, rows in _blocks(folder / parts[number], column):
             scores = _scores(rows, vector, dtype)
@@ -132,8 +136,8 @@ def _row(file: Path, row: int) -> dict[str, Any]:
         for group in range(opened.num_row_groups):
             num_rows = opened.metadata.row_group(group).num_rows
             if row < num_rows:
-                found: dict[str, Any] = opened.read_row_group(group).slice(row, 1).to_pylist()[0]
-                return found
+                table = opened.read_row_group(group).slice(row, 1).combine_chunks()
+                return rows_to_pylist(table)[0]
             row -= num_rows
     raise invalid(f"{file} is shorter than it was")
 

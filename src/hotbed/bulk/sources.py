@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,25 +59,42 @@ class Source(msgspec.Struct, frozen=True):
             status = os.stat(path)
         except OSError as error:
             raise invalid(f"input {path}: {error.strerror}") from None
+        if not stat.S_ISREG(status.st_mode):
+            raise invalid(
+                f"input {path} is no regular file, and inputs are read twice: give - to read a "
+                "pipe as standard input"
+            )
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise invalid(f"input {path!r}: its name is no UTF-8") from None
         return Source(path, form, status.st_size, status.st_mtime_ns)
 
 
-def find_sources(inputs: Sequence[str], form: Format) -> list[Source]:
+def find_sources(inputs: Sequence[str], form: Format, *, out: Path | None = None) -> list[Source]:
     """All files that the inputs name, each once: in the order of the inputs, sorted in each.
 
     Args:
         inputs: files, folders (searched through), globs (``**`` too), not ``-``.
         form: of all of them; ``auto`` goes by the names. In folders files of unknown names are
-            left out then.
+            left out then, and always those whose name, or a folder's on the way, begins with
+            ``_`` or ``.``: what Spark, Delta and Hotbed itself keep beside the rows.
+        out: folder that is written to: what lies in it is found by no folder and no glob.
 
     Raises:
-        HotbedError: INVALID_INPUT for an input that is not there or names no file that is read.
+        HotbedError: INVALID_INPUT for an input that is not there, names no file that is read, or is
+            a file in `out`.
     """
     found: dict[str, Source] = {}
+    own = None if out is None else os.path.join(os.path.abspath(out), "")
     for given in inputs:
         if given == STDIN:
             raise invalid("standard input (-) must be the only input")
         paths = _expand(given, form)
+        if own is not None:
+            if os.path.isfile(given) and os.path.abspath(given).startswith(own):
+                raise invalid(f"input {given} lies in --out")
+            paths = [p for p in paths if not os.path.abspath(p[0]).startswith(own)]
         if not paths:
             raise invalid(f"input {given}: no file of a known format there")
         for path, kind in paths:
@@ -99,11 +117,12 @@ def _expand(given: str, form: Format) -> list[tuple[str, Format]]:
             return [(path, "arrow") for path in _dataset_files(Path(given))]
         if os.path.exists(os.path.join(given, "dataset_dict.json")):
             raise invalid(f"input {given} holds several splits: name one of its folders")
-        paths = glob.glob(os.path.join(glob.escape(given), "**", "*"), recursive=True)
+        paths = glob.glob("**", root_dir=given, recursive=True)  # without names that begin with .
         return [
             (path, form)
-            for path in sorted(paths)
-            if os.path.isfile(path) and (form != "auto" or _suffix(path) in _SUFFIXES)
+            for path in sorted(os.path.join(given, p) for p in paths if not _is_hidden(p))
+            # A link that leads nowhere is an input that is not there: it is not left out.
+            if not os.path.isdir(path) and (form != "auto" or _suffix(path) in _SUFFIXES)
         ]
     if os.path.exists(given):
         return [(given, form)]
@@ -111,6 +130,10 @@ def _expand(given: str, form: Format) -> list[tuple[str, Format]]:
         paths = sorted(glob.glob(given, recursive=True))
         return [(path, form) for path in paths if os.path.isfile(path)]
     raise invalid(f"input {given}: there is no such file or folder")
+
+
+def _is_hidden(path: str) -> bool:
+    return any(name.startswith("_") for name in path.split(os.sep))
 
 
 def _dataset_files(folder: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,7 @@ class PartWriter:
         return self._file.commit(), self._file.size
 
     def discard(self) -> None:
-        """Leave nothing behind."""
-        self._writer.close()
+        """Leave nothing behind; also where the disk is full, which closing would find once more."""
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
         self._file.discard()

@@ -6,101 +6,34 @@ does not support is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
-from hotbed.checkpoint.config_bert import read_bert, read_distilbert, read_mpnet, read_roberta
-from hotbed.checkpoint.config_decoder import (
-    PPLX_CLASS,
-    read_eurobert,
-    read_llama,
-    read_mistral,
-    read_pplx,
-    read_qwen2,
-    read_qwen3,
+from hotbed.checkpoint import (
+    config_bert,
+    config_deberta,
+    config_decoder,
+    config_gemma3,
+    config_jina_bert,
+    config_modernbert,
+    config_rotary_bert,
+    config_t5,
 )
-from hotbed.checkpoint.config_fields import CONFIG_FILE, Architecture, Fields
-from hotbed.checkpoint.config_gemma3 import read_gemma3
-from hotbed.checkpoint.config_modernbert import read_modernbert
-from hotbed.checkpoint.config_rotary_bert import read_gte, read_nomic_bert
+from hotbed.checkpoint.config_decoder import PPLX_CODE
+from hotbed.checkpoint.config_fields import CONFIG_FILE, Architecture, Fields, ModelType
+from hotbed.checkpoint.config_jina_bert import JINA_CLASSES
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
-from hotbed.checkpoint.records import FamilyName
+from hotbed.core.errors import invalid
 
-
-class ModelType(NamedTuple):
-    """How one ``model_type`` is read.
-
-    Attributes:
-        family: what the reader makes of it.
-        classes: that ``architectures`` may name.
-        read: from the keys and ``architectures[0]``.
-    """
-
-    family: FamilyName
-    classes: tuple[str, ...]
-    read: Callable[[Fields, str], Architecture]
-
-
-_GTE_CLASSES = ("GteModel", "GteForMaskedLM", "GteForSequenceClassification")
-_NEW_CLASSES = ("NewModel", "NewForMaskedLM", "NewForSequenceClassification")  # of GTE's own code
-MODEL_TYPES: dict[str, ModelType] = {
-    "bert": ModelType(
-        "bert", ("BertModel", "BertForMaskedLM", "BertForSequenceClassification"), read_bert
-    ),
-    "roberta": ModelType(
-        "bert",
-        ("RobertaModel", "RobertaForMaskedLM", "RobertaForSequenceClassification"),
-        read_roberta,
-    ),
-    "xlm-roberta": ModelType(
-        "bert",
-        ("XLMRobertaModel", "XLMRobertaForMaskedLM", "XLMRobertaForSequenceClassification"),
-        read_roberta,
-    ),
-    "camembert": ModelType(
-        "bert",
-        ("CamembertModel", "CamembertForMaskedLM", "CamembertForSequenceClassification"),
-        read_roberta,
-    ),
-    "distilbert": ModelType(
-        "bert",
-        ("DistilBertModel", "DistilBertForMaskedLM", "DistilBertForSequenceClassification"),
-        read_distilbert,
-    ),
-    "mpnet": ModelType(
-        "mpnet", ("MPNetModel", "MPNetForMaskedLM", "MPNetForSequenceClassification"), read_mpnet
-    ),
-    "modernbert": ModelType(
-        "modernbert",
-        ("ModernBertModel", "ModernBertForMaskedLM", "ModernBertForSequenceClassification"),
-        read_modernbert,
-    ),
-    "nomic_bert": ModelType(
-        "rotary_bert", ("NomicBertModel", "NomicBertForMaskedLM"), read_nomic_bert
-    ),
-    "gte": ModelType("rotary_bert", (*_GTE_CLASSES, *_NEW_CLASSES), read_gte),
-    "new": ModelType("rotary_bert", _NEW_CLASSES, read_gte),
-    "gemma3_text": ModelType("gemma3", ("Gemma3TextModel", "Gemma3ForCausalLM"), read_gemma3),
-    "llama": ModelType(
-        "decoder", ("LlamaModel", "LlamaForCausalLM", "LlamaForSequenceClassification"), read_llama
-    ),
-    "eurobert": ModelType("decoder", ("EuroBertModel", "EuroBertForMaskedLM"), read_eurobert),
-    "mistral": ModelType(
-        "decoder",
-        ("MistralModel", "MistralForCausalLM", "MistralForSequenceClassification"),
-        read_mistral,
-    ),
-    "qwen2": ModelType(
-        "decoder", ("Qwen2Model", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification"), read_qwen2
-    ),
-    "qwen3": ModelType(
-        "decoder",
-        ("Qwen3Model", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification", PPLX_CLASS),
-        read_qwen3,
-    ),
-    "bidirectional_pplx_qwen3": ModelType("decoder", (PPLX_CLASS,), read_pplx),
-}
-"""By ``model_type``; the first class is meant where config.json names none."""
+MODEL_TYPES: dict[str, ModelType] = (
+    config_bert.TYPES
+    | config_jina_bert.TYPES
+    | config_deberta.TYPES
+    | config_modernbert.TYPES
+    | config_rotary_bert.TYPES
+    | config_t5.TYPES
+    | config_gemma3.TYPES
+    | config_decoder.TYPES
+)
+"""By ``model_type``."""
+_JINA_ARCHITECTURES = tuple([name] for name in JINA_CLASSES)
 
 
 def read_config(folder: ModelFolder) -> Architecture:
@@ -115,8 +48,33 @@ def read_config(folder: ModelFolder) -> Architecture:
     path = folder.file(CONFIG_FILE)
     fields = Fields(path, read_json_object(path))
     model_type = fields.values.get("model_type")
+    if model_type == "bert" and fields.values.get("architectures") in _JINA_ARCHITECTURES:
+        model_type = "jina_bert"  # BERT's type is what its files say
     known = MODEL_TYPES.get(model_type) if isinstance(model_type, str) else None
     if known is None:
         raise unsupported(path, "model_type", model_type, tuple(MODEL_TYPES))
     fields.require("quantization_config", None)
-    return known.read(fields, fields.class_name(known.classes))
+    name = fields.class_name(known.classes)
+    _check_code(fields, name, known.classes)
+    return known.read(fields, name)
+
+
+def _check_code(fields: Fields, name: str, classes: tuple[str, ...]) -> None:
+    """Refuse code of the folder's own in place of the classes that Hotbed knows.
+
+    It may differ in anything, such as the mask of a bidirectional Qwen2; for the classes' own names
+    it is what they were before `transformers` had them.
+    """
+    auto_map = fields.values.get("auto_map")
+    if not isinstance(auto_map, dict):
+        return
+    is_classifier = name.endswith("ForSequenceClassification")
+    auto_class = "AutoModelForSequenceClassification" if is_classifier else "AutoModel"
+    code = auto_map.get(auto_class)
+    if code is not None and str(code).rpartition(".")[2] not in (*classes, *PPLX_CODE):
+        raise invalid(
+            f"{fields.path}: auto_map.{auto_class} is {code!r}, code of the folder's own, which"
+            f" Hotbed does not run and does not know; supported: {', '.join(classes)}. If its"
+            f" layers are {name}'s as transformers has them, take auto_map out of config.json",
+            param=f"auto_map.{auto_class}",
+        )

@@ -1,8 +1,8 @@
-"""config.json of BERT and its relatives: RoBERTa, XLM-R, CamemBERT, DistilBERT, MPNet."""
+"""config.json of BERT and its relatives: ELECTRA, RoBERTa, XLM-R, CamemBERT, DistilBERT, MPNet."""
 
 from __future__ import annotations
 
-from hotbed.checkpoint.config_fields import Architecture, Fields
+from hotbed.checkpoint.config_fields import Architecture, Fields, ModelType
 from hotbed.checkpoint.records import BertConfig, MpnetConfig
 from hotbed.core.errors import invalid
 
@@ -22,6 +22,14 @@ def read_bert(fields: Fields, name: str) -> Architecture:
     return _read(fields, name, position_offset=0)
 
 
+def read_electra(fields: Fields, name: str) -> Architecture:
+    """ELECTRA's discriminator: BERT, where the embedding is as wide as the states (base, large)."""
+    fields.require("embedding_size", fields.count("hidden_size"))
+    if fields.values.get("embedding_size") is None:  # transformers' default is 128
+        raise invalid(f"{fields.path}: embedding_size is missing", param="embedding_size")
+    return _read(fields, name, position_offset=0)
+
+
 def read_roberta(fields: Fields, name: str) -> Architecture:
     """RoBERTa's kind: BERT whose positions start behind the pad token's id.
 
@@ -35,7 +43,15 @@ def read_roberta(fields: Fields, name: str) -> Architecture:
             " start behind it",
             param="pad_token_id",
         )
-    return _read(fields, name, position_offset=pad_id + 1)
+    # The type of jina-reranker-v2 is XLM-R's, the names of its tensors are its own code's.
+    naming = "flash" if _has_code(fields) else "bert"
+    return _read(fields, name, position_offset=pad_id + 1, naming=naming)
+
+
+def _has_code(fields: Fields) -> bool:
+    auto_map = fields.values.get("auto_map")
+    names = ("AutoModel", "AutoModelForSequenceClassification")
+    return isinstance(auto_map, dict) and any(name in auto_map for name in names)
 
 
 def read_distilbert(fields: Fields, name: str) -> Architecture:
@@ -59,12 +75,12 @@ def read_mpnet(fields: Fields, name: str) -> Architecture:
     return Architecture(family="mpnet", name=name, config=config)
 
 
-def _read(fields: Fields, name: str, *, position_offset: int) -> Architecture:
+def _read(fields: Fields, name: str, *, position_offset: int, naming: str = "bert") -> Architecture:
     fields.require("position_embedding_type", "absolute")
     fields.require("hidden_act", *BERT_ACTIVATIONS)
     fields.require("is_decoder", False)
     fields.require("add_cross_attention", False)
-    config = fields.convert(BertConfig, position_offset=position_offset)
+    config = fields.convert(BertConfig, position_offset=position_offset, naming=naming)
     fields.divisible("hidden_size", "num_attention_heads")
     if config.longest_sequence < 1:
         raise invalid(
@@ -73,3 +89,89 @@ def _read(fields: Fields, name: str, *, position_offset: int) -> Architecture:
             param="max_position_embeddings",
         )
     return Architecture(family="bert", name=name, config=config)
+
+
+TYPES: dict[str, ModelType] = {
+    "bert": ModelType(
+        "bert",
+        read_bert,
+        (
+            "BertModel",
+            "BertForMaskedLM",
+            "BertForSequenceClassification",
+            "Contriever",
+        ),
+        example=(
+            "all-MiniLM, bge, e5, gte (base, large), LaBSE, Contriever; ms-marco cross-encoders"
+        ),
+        heads={"BertForSequenceClassification": "bert"},
+    ),
+    "electra": ModelType(
+        "bert",
+        read_electra,
+        (
+            "ElectraModel",
+            "ElectraForSequenceClassification",
+        ),
+        example="base and large: ms-marco-electra-base",
+        heads={"ElectraForSequenceClassification": "electra"},
+    ),
+    "roberta": ModelType(
+        "bert",
+        read_roberta,
+        (
+            "RobertaModel",
+            "RobertaForMaskedLM",
+            "RobertaForSequenceClassification",
+        ),
+        example="all-distilroberta, all-roberta-large",
+        heads={"RobertaForSequenceClassification": "roberta"},
+    ),
+    "xlm-roberta": ModelType(
+        "bert",
+        read_roberta,
+        (
+            "XLMRobertaModel",
+            "XLMRobertaForMaskedLM",
+            "XLMRobertaForSequenceClassification",
+        ),
+        example=(
+            "bge-m3, multilingual-e5, arctic-embed-l-v2.0; bge-reranker-v2-m3, jina-reranker-v2"
+        ),
+        heads={"XLMRobertaForSequenceClassification": "roberta"},
+    ),
+    "camembert": ModelType(
+        "bert",
+        read_roberta,
+        (
+            "CamembertModel",
+            "CamembertForMaskedLM",
+            "CamembertForSequenceClassification",
+        ),
+        example="sentence-camembert",
+        heads={"CamembertForSequenceClassification": "roberta"},
+    ),
+    "distilbert": ModelType(
+        "bert",
+        read_distilbert,
+        (
+            "DistilBertModel",
+            "DistilBertForMaskedLM",
+            "DistilBertForSequenceClassification",
+        ),
+        example="msmarco-distilbert, multi-qa-distilbert, distiluse",
+        heads={"DistilBertForSequenceClassification": "distilbert"},
+    ),
+    "mpnet": ModelType(
+        "mpnet",
+        read_mpnet,
+        (
+            "MPNetModel",
+            "MPNetForMaskedLM",
+            "MPNetForSequenceClassification",
+        ),
+        example="all-mpnet-base-v2, multi-qa-mpnet, paraphrase-mpnet",
+        heads={"MPNetForSequenceClassification": "roberta"},
+    ),
+}
+"""By ``model_type``."""

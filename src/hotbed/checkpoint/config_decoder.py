@@ -4,7 +4,7 @@ which is an encoder of its layers, Mistral.
 
 from __future__ import annotations
 
-from hotbed.checkpoint.config_fields import Architecture, Fields
+from hotbed.checkpoint.config_fields import Architecture, Fields, ModelType
 from hotbed.checkpoint.config_rope import read_rope
 from hotbed.checkpoint.folder import unsupported
 from hotbed.checkpoint.records import DecoderConfig
@@ -12,6 +12,8 @@ from hotbed.core.errors import invalid
 
 PPLX_CLASS = "PPLXQwen3Model"
 _CONTEXTUAL_CLASS = "PPLXQwen3ContextualModel"
+PPLX_CODE = (PPLX_CLASS, _CONTEXTUAL_CLASS)
+"""What auto_map may name."""
 
 
 def read_qwen3(fields: Fields, name: str) -> Architecture:
@@ -34,6 +36,14 @@ def read_llama(fields: Fields, name: str) -> Architecture:
     fields.require("attention_bias", False)
     fields.require("mlp_bias", False)
     return Architecture(family="decoder", name=name, config=_config(fields))
+
+
+def read_llama_bidirec(fields: Fields, name: str) -> Architecture:
+    """NVIDIA's Llama that sees both sides, as its own code makes it."""
+    fields.require("attention_bias", False)
+    fields.require("mlp_bias", False)
+    fields.require("pooling", "avg")
+    return Architecture(family="decoder", name=name, config=_config(fields, causal=False))
 
 
 def read_eurobert(fields: Fields, name: str) -> Architecture:
@@ -144,3 +154,74 @@ def is_causal(fields: Fields) -> bool:
         fields.values.get("use_bidirectional_attention") is not True
         and fields.values.get("is_causal") is not False
     )
+
+
+TYPES: dict[str, ModelType] = {
+    "llama": ModelType(
+        "decoder",
+        read_llama,
+        (
+            "LlamaModel",
+            "LlamaForCausalLM",
+            "LlamaForSequenceClassification",
+        ),
+        example="embedders on a Llama 2 or 3 backbone",
+        heads={"LlamaForSequenceClassification": "decoder"},
+    ),
+    "llama_bidirec": ModelType(
+        "decoder",
+        read_llama_bidirec,
+        ("LlamaBidirectionalModel",),
+        example="llama-nemotron-embed",
+    ),
+    "eurobert": ModelType(
+        "decoder",
+        read_eurobert,
+        (
+            "EuroBertModel",
+            "EuroBertForMaskedLM",
+        ),
+        example="embedders on EuroBERT 210m, 610m, 2.1B",
+    ),
+    "mistral": ModelType(
+        "decoder",
+        read_mistral,
+        (
+            "MistralModel",
+            "MistralForCausalLM",
+            "MistralForSequenceClassification",
+        ),
+        example="e5-mistral, SFR-Embedding-Mistral, Linq-Embed-Mistral",
+        heads={"MistralForSequenceClassification": "decoder"},
+    ),
+    "qwen2": ModelType(
+        "decoder",
+        read_qwen2,
+        (
+            "Qwen2Model",
+            "Qwen2ForCausalLM",
+            "Qwen2ForSequenceClassification",
+        ),
+        example="gte-Qwen2 (`is_causal` false: bidirectional), mxbai-rerank-v2",
+        heads={"Qwen2ForCausalLM": "yes_no", "Qwen2ForSequenceClassification": "decoder"},
+    ),
+    "qwen3": ModelType(
+        "decoder",
+        read_qwen3,
+        (
+            "Qwen3Model",
+            "Qwen3ForCausalLM",
+            "Qwen3ForSequenceClassification",
+            "PPLXQwen3Model",
+        ),
+        example=("Qwen3-Embedding (bidirectional with `is_causal` false), Qwen3-Reranker"),
+        heads={"Qwen3ForCausalLM": "yes_no", "Qwen3ForSequenceClassification": "decoder"},
+    ),
+    "bidirectional_pplx_qwen3": ModelType(
+        "decoder",
+        read_pplx,
+        ("PPLXQwen3Model",),
+        example="pplx-embed-v1, pplx-embed-context-v1 (rows of chunks)",
+    ),
+}
+"""By ``model_type``."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from hotbed.checkpoint.folder import unsupported
-from hotbed.checkpoint.records import ArchitectureConfig, FamilyName, Quantizer
+from hotbed.checkpoint.records import ArchitectureConfig, FamilyName, HeadKind, Quantizer
 from hotbed.core.errors import invalid
 
 CONFIG_FILE = "config.json"
@@ -35,6 +35,24 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_causal(self) -> bool:
         return getattr(self.config, "is_causal", False)
+
+
+class ModelType(NamedTuple):
+    """How one ``model_type`` is read; each reader's file has a table of its own, `TYPES`.
+
+    Attributes:
+        family: what the reader makes of it.
+        read: from the keys and ``architectures[0]``.
+        classes: that ``architectures`` may name; the first one is meant where it names none.
+        example: what people serve of it, for orientation: what counts is the config.
+        heads: of those of the classes that score.
+    """
+
+    family: FamilyName
+    read: Callable[[Fields, str], Architecture]
+    classes: tuple[str, ...]
+    example: str
+    heads: Mapping[str, HeadKind] = {}
 
 
 class Fields:

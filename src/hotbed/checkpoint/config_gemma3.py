@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hotbed.checkpoint.config_decoder import is_causal
-from hotbed.checkpoint.config_fields import Architecture, Fields
+from hotbed.checkpoint.config_fields import Architecture, Fields, ModelType
 from hotbed.checkpoint.config_rope import read_layer_rope
 from hotbed.checkpoint.records import Gemma3Config
 
@@ -36,3 +36,17 @@ def read_gemma3(fields: Fields, name: str) -> Architecture:
     )
     fields.divisible("num_attention_heads", "num_key_value_heads")
     return Architecture(family="gemma3", name=name, config=config)
+
+
+TYPES: dict[str, ModelType] = {
+    "gemma3_text": ModelType(
+        "gemma3",
+        read_gemma3,
+        (
+            "Gemma3TextModel",
+            "Gemma3ForCausalLM",
+        ),
+        example="EmbeddingGemma",
+    ),
+}
+"""By ``model_type``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotbed.checkpoint.config_fields import Architecture, Fields
+from hotbed.checkpoint.config_fields import Architecture, Fields, ModelType
 from hotbed.checkpoint.config_rope import read_layer_rope
 from hotbed.checkpoint.records import ModernBertConfig
 from hotbed.core.errors import invalid
@@ -32,3 +32,19 @@ def read_modernbert(fields: Fields, name: str) -> Architecture:
     )
     fields.divisible("hidden_size", "num_attention_heads")
     return Architecture(family="modernbert", name=name, config=config)
+
+
+TYPES: dict[str, ModelType] = {
+    "modernbert": ModelType(
+        "modernbert",
+        read_modernbert,
+        (
+            "ModernBertModel",
+            "ModernBertForMaskedLM",
+            "ModernBertForSequenceClassification",
+        ),
+        example="gte-modernbert, ettin, modernbert-embed; gte-reranker-modernbert",
+        heads={"ModernBertForSequenceClassification": "modernbert"},
+    ),
+}
+"""By ``model_type``."""

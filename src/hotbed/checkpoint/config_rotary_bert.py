@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotbed.checkpoint.config_fields import Architecture, Fields
+from hotbed.checkpoint.config_fields import Architecture, Fields, ModelType
 from hotbed.checkpoint.config_rope import Rope, read_rope
 from hotbed.checkpoint.folder import unsupported
 from hotbed.checkpoint.records import RotaryBertConfig
@@ -102,3 +102,45 @@ def _architecture(fields: Fields, name: str, rope: Rope, *, naming: str, gate: s
     )
     fields.divisible("hidden_size", "num_attention_heads")
     return Architecture(family="rotary_bert", name=name, config=config)
+
+
+TYPES: dict[str, ModelType] = {
+    "nomic_bert": ModelType(
+        "rotary_bert",
+        read_nomic_bert,
+        (
+            "NomicBertModel",
+            "NomicBertForMaskedLM",
+        ),
+        example="nomic-embed-text v1 and v1.5, arctic-embed-m-long",
+    ),
+    "gte": ModelType(
+        "rotary_bert",
+        read_gte,
+        (
+            "GteModel",
+            "GteForMaskedLM",
+            "GteForSequenceClassification",
+            "NewModel",
+            "NewForMaskedLM",
+            "NewForSequenceClassification",
+        ),
+        example="arctic-embed-m-v2.0",
+        heads={"GteForSequenceClassification": "bert", "NewForSequenceClassification": "bert"},
+    ),
+    "new": ModelType(
+        "rotary_bert",
+        read_gte,
+        (
+            "NewModel",
+            "NewForMaskedLM",
+            "NewForSequenceClassification",
+        ),
+        example=(
+            "gte-base-en-v1.5, gte-large-en-v1.5, gte-multilingual-base;"
+            " gte-multilingual-reranker-base"
+        ),
+        heads={"NewForSequenceClassification": "bert"},
+    ),
+}
+"""By ``model_type``."""

@@ -6,27 +6,31 @@ that is the same in 1.x and 2.x.
 
 from __future__ import annotations
 
+from fnmatch import fnmatch
 from pathlib import Path
 
 from hotbed.checkpoint.folder import ModelFolder
-from hotbed.checkpoint.modules import weight_paths
+from hotbed.checkpoint.modules import module_paths, weight_paths
 from hotbed.checkpoint.multi_vector import HEAD_FILE
 from hotbed.checkpoint.safetensors_index import INDEX_FILE, weight_files
 from hotbed.checkpoint.sparse import SPARSE_HEAD_FILE
+from hotbed.checkpoint.transformer_settings import FILE_NAMES
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
 
 _SETTINGS_FILES = (
+    "adapter_config.json",
     "config.json",
     "config_sentence_transformers.json",
     "modules.json",
     "chat_template.jinja",
-    "sentence_bert_config.json",
+    *FILE_NAMES,
     "tokenizer.json",
     "tokenizer_config.json",
     INDEX_FILE,
 )
 # Folders of modules (1_Pooling) and, in old repositories, of the transformer (0_Transformer).
-_SETTINGS_PATTERNS = [*_SETTINGS_FILES, "[0-9]_*/*.json"]
+_MODULE_FOLDER = "[0-9]_*/"
+_SETTINGS_PATTERNS = [*_SETTINGS_FILES, f"{_MODULE_FOLDER}*.json"]
 
 
 def is_offline() -> bool:
@@ -56,9 +60,16 @@ def download(
         HotbedError: MODEL_NOT_FOUND, UNAVAILABLE (the hub did not answer) or INVALID_INPUT.
     """
     folder = _snapshot(name, _SETTINGS_PATTERNS, revision=revision, offline=offline, advice=advice)
-    if offline or not weights:
+    if offline:
         return folder
     found = ModelFolder(name=name, source="hub", path=folder)
+    # modules.json may name folders of any other name.
+    unusual = [path for path in module_paths(found) if not fnmatch(f"{path}/", _MODULE_FOLDER)]
+    if unusual:
+        settings = [f"{path}/*.json" for path in unusual]
+        _snapshot(name, settings, revision=folder.name, offline=False, advice=advice)
+    if not weights:
+        return folder
     wanted = [
         f"{inside}/{file}" if inside else file
         for inside in weight_paths(found)

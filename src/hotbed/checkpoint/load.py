@@ -22,15 +22,20 @@ from hotbed.checkpoint.safetensors_index import read_tensors
 from hotbed.checkpoint.score import check_chain, read_head
 from hotbed.checkpoint.sentence_transformers import (
     Kind,
-    check_transformer,
-    read_max_tokens,
     read_pooling,
     read_prompts,
 )
 from hotbed.checkpoint.sparse import read_splade, read_token_weights
 from hotbed.checkpoint.task import AskedTask, find_task
+from hotbed.checkpoint.transformer_settings import (
+    check_transformer,
+    lower_cases,
+    read_max_tokens,
+)
+from hotbed.core.errors import invalid
 from hotbed.core.model_info import Task
 
+_ADAPTER = "adapter_config.json"
 _TOKENIZER_FILE = "tokenizer.json"
 _TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 _DEFAULT_SEPARATOR = "<|endoftext|>"  # what pplx-embed-context-v1 was trained with
@@ -63,6 +68,7 @@ def load_checkpoint(
     folder = resolve(name, revision=revision, offline=offline, weights=weights)
     modules = read_modules(folder)
     transformer = folder.sub(modules[0].path) if modules else folder
+    _refuse_adapter(folder, transformer)
     architecture = read_config(transformer)
     found = find_task(folder, transformer, modules, architecture, task)
     kind = _kind(found, modules, task)
@@ -115,6 +121,20 @@ def load_checkpoint(
     )
 
 
+def _refuse_adapter(*folders: ModelFolder) -> None:
+    """Transformers would add an adapter's weights to the model beside it; without them rows would
+    be those of the base model.
+    """
+    for folder in folders:
+        if folder.has(_ADAPTER):
+            raise invalid(
+                f"model {folder.name!r}: {_ADAPTER} in {folder.path}: adapters (LoRA) are not"
+                " applied. Merge it into its base model (peft: merge_and_unload()), save that, and"
+                " serve the folder it gives",
+                param=_ADAPTER,
+            )
+
+
 def _kind(found: Task, modules: tuple[Module, ...] | None, asked: AskedTask) -> Kind:
     """What the model is to sentence-transformers."""
     if found == "score":
@@ -141,6 +161,7 @@ def _tokenizer_files(folder: ModelFolder, architecture: Architecture) -> Tokeniz
             else None
         ),
         end_token=_token(config, "eos_token") if config.get("add_eos_token") is True else None,
+        lower_case=lower_cases(folder),
     )
 
 

@@ -87,12 +87,18 @@ def weight_paths(folder: ModelFolder) -> list[str]:
     modules = read_modules(folder)
     if modules is None:
         return [""]
-    paths = []
-    for module in modules:
-        if module.kind in ("Transformer", "Dense"):
-            inside = folder.sub(module.path).path.relative_to(folder.path).as_posix()
-            paths.append("" if inside == "." else inside)
-    return paths
+    return [_inside(folder, m) for m in modules if m.kind in ("Transformer", "Dense")]
+
+
+def module_paths(folder: ModelFolder) -> list[str]:
+    """The folders of all modules, with slashes, without the root."""
+    paths = (_inside(folder, module) for module in read_modules(folder) or ())
+    return [path for path in paths if path]
+
+
+def _inside(folder: ModelFolder, module: Module) -> str:
+    inside = folder.sub(module.path).path.relative_to(folder.path).as_posix()
+    return "" if inside == "." else inside
 
 
 def _kind(type_name: str) -> str:

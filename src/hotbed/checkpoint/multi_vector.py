@@ -15,10 +15,11 @@ from hotbed.checkpoint.dense import read_dense
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
 from hotbed.checkpoint.modules import Module
 from hotbed.checkpoint.output_records import MultiVectorHead
-from hotbed.checkpoint.sentence_transformers import SETTINGS_FILE, TRANSFORMER_FILE
+from hotbed.checkpoint.sentence_transformers import SETTINGS_FILE
 from hotbed.checkpoint.sparse import read_linear, warn_of_pickle
 from hotbed.checkpoint.tensor_records import DenseModule
 from hotbed.checkpoint.token_ids import TokenIds
+from hotbed.checkpoint.transformer_settings import read_settings
 from hotbed.core.errors import invalid
 
 HEAD_FILE = "colbert_linear.safetensors"
@@ -125,7 +126,7 @@ def _lengths(
 
     In sentence-transformers' form they are in the transformer's file, in PyLate's in the settings.
     """
-    own = _object(transformer, TRANSFORMER_FILE)
+    path, own = read_settings(transformer)
     fields = {name: own.get(name, settings.get(name)) for name in _LENGTHS}
     for name, value in fields.items():
         is_count = isinstance(value, int) and not isinstance(value, bool) and value > 0
@@ -134,7 +135,6 @@ def _lengths(
     expansion = _expansion(own, settings, fields["query_length"])
     if expansion is None:
         return dict(fields)
-    path = transformer.path / TRANSFORMER_FILE
     if not expansion.get("attend"):
         raise invalid(
             f"{folder.name!r}: queries are filled up with tokens that the query's own tokens do not"

@@ -32,16 +32,20 @@ __all__ = [
     "TensorInfo",
 ]
 
-FamilyName = Literal["bert", "decoder", "gemma3", "modernbert", "mpnet", "rotary_bert"]
+FamilyName = Literal[
+    "bert", "deberta", "decoder", "gemma3", "jina_bert", "modernbert", "mpnet", "rotary_bert", "t5"
+]
 Pooling = Literal["mean", "cls", "last"]
 Quantizer = Literal["none", "pplx"]
 """``pplx``: int8 = clamp(round(tanh(p) * 127), -128, 127) on the unnormalised pooled value."""
-HeadKind = Literal["bert", "roberta", "distilbert", "modernbert", "decoder", "yes_no"]
+HeadKind = Literal[
+    "bert", "electra", "roberta", "distilbert", "modernbert", "deberta", "decoder", "yes_no"
+]
 """Layer and names of the stored tensors, by the family they come from; see
 `hotbed.rose.models.heads`. ``yes_no``: the logit of "yes" less that of "no"."""
-PairForm = Literal["tokenizer", "qwen3_reranker"]
-"""``tokenizer``: query and document as the tokenizer joins two texts. ``qwen3_reranker``: in
-Qwen3-Reranker's chat template."""
+PairForm = Literal["tokenizer", "qwen3_reranker", "mxbai_reranker"]
+"""``tokenizer``: query and document as the tokenizer joins two texts; the others: in the chat
+template of Qwen3-Reranker, of mxbai-rerank-v2."""
 ModelSource = Literal["folder", "package", "hub"]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -61,8 +65,8 @@ class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
     hidden_act: str = "gelu"
     position_offset: int = 0
     """Row of the position table that a sequence's first token takes."""
-    naming: Literal["bert", "distilbert"] = "bert"
-    """Of the tensors; DistilBERT has no token types either."""
+    naming: Literal["bert", "distilbert", "flash"] = "bert"
+    """Of the tensors; DistilBERT has no token types either. ``flash``: Jina's own code of XLM-R."""
 
     @property
     def head_dim(self) -> int:
@@ -193,6 +197,51 @@ class MpnetConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_position_embeddings - self.position_offset
 
 
+class DebertaConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of DeBERTa-v3's config.json that the model uses."""
+
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    intermediate_size: _Count
+    max_position_embeddings: Annotated[int, msgspec.Meta(ge=2, le=2**31 - 1)]
+    position_buckets: Annotated[int, msgspec.Meta(ge=4)]
+    """Of the distances to one side; those to the other have as many."""
+    layer_norm_eps: _Positive = 1e-7
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens that the buckets of the distances were laid out for."""
+        return self.max_position_embeddings
+
+
+class JinaBertConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of config.json of Jina's BERT that the model uses."""
+
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    intermediate_size: _Count
+    max_position_embeddings: _Count
+    type_vocab_size: _Count = 2
+    layer_norm_eps: _Positive = 1e-12
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens of the longest text; ALiBi itself knows no end."""
+        return self.max_position_embeddings
+
+
 class RotaryBertConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of config.json of Nomic's and GTE's BERT, and what follows from them."""
 
@@ -222,8 +271,36 @@ class RotaryBertConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_position_embeddings
 
 
+class T5Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of T5's config.json that its encoder uses, by the names of the others'."""
+
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    head_dim: _Count
+    intermediate_size: _Count
+    max_position_embeddings: _Count = 512
+    relative_attention_num_buckets: Annotated[int, msgspec.Meta(ge=4, multiple_of=4)] = 32
+    layer_norm_eps: _Positive = msgspec.field(default=1e-6, name="layer_norm_epsilon")
+    is_gated: bool = False
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens of the longest text."""
+        return self.max_position_embeddings
+
+
 ArchitectureConfig = (
-    BertConfig | DecoderConfig | Gemma3Config | ModernBertConfig | MpnetConfig | RotaryBertConfig
+    BertConfig
+    | DebertaConfig
+    | DecoderConfig
+    | Gemma3Config
+    | JinaBertConfig
+    | ModernBertConfig
+    | MpnetConfig
+    | RotaryBertConfig
+    | T5Config
 )
 
 
@@ -245,7 +322,7 @@ class ScoreHead(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of a row."""
     activation: Activation
     yes_no_tokens: tuple[int, int] | None = None
-    """Ids of "yes" and "no"; of kind ``yes_no`` alone."""
+    """Ids of "yes" and "no", or what the model says instead of them; of kind ``yes_no`` alone."""
     dense_bias: bool = True
     norm_eps: float = 0.0
     """Both of kind ``modernbert`` alone."""
@@ -274,6 +351,8 @@ class TokenizerFiles(msgspec.Struct, frozen=True, kw_only=True):
     end_token: str | None = None
     """The token that must end every text, whether tokenizer.json says so or not; None: as it says.
     """
+    lower_case: bool = False
+    """Whether texts are lower-cased, whether tokenizer.json does it or not; False: as it says."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -296,9 +375,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     prompts: Prompts
     tokenizer: TokenizerFiles
     max_tokens: int
-    """Longest sequence, special tokens included: the smallest of max_seq_length
-    (sentence_bert_config.json), the config's longest sequence and the tokenizer's
-    model_max_length."""
+    """Longest sequence, special tokens included: max_seq_length (sentence_bert_config.json), else
+    the tokenizer's model_max_length; at most the config's longest sequence."""
     tensors: Mapping[str, TensorInfo]
     stored_names: Mapping[str, str]
     quantizer: Quantizer = "none"

@@ -16,19 +16,25 @@ from hotbed.core.errors import invalid
 
 _ANCHOR: dict[FamilyName, str] = {
     "bert": "embeddings.word_embeddings.weight",
+    "deberta": "embeddings.word_embeddings.weight",
     "modernbert": "embeddings.tok_embeddings.weight",
+    "jina_bert": "embeddings.word_embeddings.weight",
     "mpnet": "embeddings.word_embeddings.weight",
     "rotary_bert": "embeddings.word_embeddings.weight",
     "decoder": "embed_tokens.weight",
     "gemma3": "embed_tokens.weight",
+    "t5": "shared.weight",
 }
 _BODY: dict[FamilyName, tuple[str, ...]] = {
-    "bert": ("embeddings.", "encoder.", "transformer."),
+    "bert": ("embeddings.", "emb_ln.", "encoder.", "transformer."),
+    "deberta": ("embeddings.", "encoder."),
     "modernbert": ("embeddings.", "layers.", "final_norm."),
+    "jina_bert": ("embeddings.", "encoder."),
     "mpnet": ("embeddings.", "encoder."),
     "rotary_bert": ("embeddings.", "emb_ln.", "encoder."),
     "decoder": ("embed_tokens.", "layers.", "norm."),
     "gemma3": ("embed_tokens.", "layers.", "norm."),
+    "t5": ("shared.", "encoder."),
 }
 
 

@@ -16,6 +16,8 @@ from hotbed.core.errors import HotbedError, invalid
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+_CONVERT = "python -m hotbed.rose.convert_weights"
 _OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.gguf", "*.onnx", "*.safetensors")
 
 
@@ -104,12 +106,19 @@ def _is_safetensors(file: str) -> bool:
 
 def _no_safetensors(folder: ModelFolder) -> HotbedError:
     others = sorted(p.name for pattern in _OTHER_WEIGHTS for p in folder.path.glob(pattern))
+    if folder.source == "hub":  # other formats are not fetched
+        return folder.missing(
+            SINGLE_FILE,
+            "Hotbed loads safetensors only. If the repository has pickles instead"
+            " (pytorch_model.bin), and you trust them: hf download"
+            f" {folder.name} --local-dir FOLDER; {_CONVERT} FOLDER; and serve that folder",
+        )
     if not others:
         return folder.missing(SINGLE_FILE, "Hotbed loads safetensors only")
     why = f"there is {', '.join(others[:5])}, but Hotbed loads safetensors only"
-    if any(name.endswith((".bin", ".pt", ".pth", ".ckpt")) for name in others):
+    if any(name.endswith(_PICKLES) for name in others):
         why += (
-            " (pickles can run code). Convert where you trust the file: transformers'"
-            " AutoModel.from_pretrained(folder).save_pretrained(folder) writes it"
+            " (pickles can run code). Where you trust the files, a loader that runs none converts"
+            f" them: {_CONVERT} FOLDER"
         )
     return folder.missing(SINGLE_FILE, why)

@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
 from hotbed.checkpoint.activation import read_activation
+from hotbed.checkpoint.config import MODEL_TYPES
 from hotbed.checkpoint.config_fields import CONFIG_FILE, Architecture
 from hotbed.checkpoint.folder import ModelFolder, read_json_object, unsupported
 from hotbed.checkpoint.modules import MODULES_FILE, Module
 from hotbed.checkpoint.records import BertConfig, HeadKind, PairForm, Pooling, ScoreHead
-from hotbed.checkpoint.reranker_template import TOKENIZER_SETTINGS_FILE, has_reranker_template
+from hotbed.checkpoint.reranker_template import TOKENIZER_SETTINGS_FILE, reranker_template
 from hotbed.checkpoint.sentence_transformers import SETTINGS_FILE, read_prompts
 from hotbed.core.errors import invalid
 
-CAUSAL = "Qwen3ForCausalLM"
+CAUSAL: dict[str, PairForm] = {
+    "Qwen3ForCausalLM": "qwen3_reranker",
+    "Qwen2ForCausalLM": "mxbai_reranker",
+}
+"""Language models that are rerankers too, and the template of those that are."""
 HEADS: dict[str, HeadKind] = {
-    "BertForSequenceClassification": "bert",
-    "RobertaForSequenceClassification": "roberta",
-    "XLMRobertaForSequenceClassification": "roberta",
-    "CamembertForSequenceClassification": "roberta",
-    "MPNetForSequenceClassification": "roberta",
-    "DistilBertForSequenceClassification": "distilbert",
-    "ModernBertForSequenceClassification": "modernbert",
-    "GteForSequenceClassification": "bert",
-    "NewForSequenceClassification": "bert",
-    "LlamaForSequenceClassification": "decoder",
-    "MistralForSequenceClassification": "decoder",
-    "Qwen2ForSequenceClassification": "decoder",
-    "Qwen3ForSequenceClassification": "decoder",
-    CAUSAL: "yes_no",
+    name: kind for known in MODEL_TYPES.values() for name, kind in known.heads.items()
 }
 """By architecture: the models that score."""
-_YES, _NO = "yes", "no"
+_YES_NO: dict[PairForm, tuple[str, str]] = {
+    "qwen3_reranker": ("yes", "no"),
+    "mxbai_reranker": ("1", "0"),
+}
+_TEMPLATES: dict[PairForm, str] = {
+    "qwen3_reranker": "qwen3-reranker",
+    "mxbai_reranker": "mxbai-rerank",
+}
+"""By what their models' names say."""
 _MODERNBERT_EPS = 1e-5  # transformers' norm_eps
+_log = logging.getLogger(__name__)
 
 
 def read_head(
@@ -54,9 +56,9 @@ def read_head(
     if kind is None:
         raise unsupported(path, "architectures", [architecture.name], tuple(HEADS))
     config = read_json_object(path)
-    tokens = _yes_no_tokens(folder, transformer, modules) if kind == "yes_no" else None
     labels = ("relevance",) if kind == "yes_no" else _labels(transformer, config)
     form = _pair_form(folder, transformer, architecture, len(labels))
+    tokens = _yes_no_tokens(folder, transformer, modules, form) if kind == "yes_no" else None
     return ScoreHead(
         kind=kind,
         pooling=_pooling(path, kind, config),
@@ -116,9 +118,14 @@ def _labels(transformer: ModelFolder, config: dict[str, Any]) -> tuple[str, ...]
 
 
 def _yes_no_tokens(
-    folder: ModelFolder, transformer: ModelFolder, modules: tuple[Module, ...] | None
+    folder: ModelFolder,
+    transformer: ModelFolder,
+    modules: tuple[Module, ...] | None,
+    form: PairForm,
 ) -> tuple[int, int]:
-    """Ids of "yes" and "no": of the LogitScore module, else of the tokenizer's vocabulary."""
+    """Ids of "yes" and "no", or of the words that stand for them: of the LogitScore module, else of
+    the tokenizer's vocabulary.
+    """
     score = next((m for m in modules or () if m.kind == "LogitScore"), None)
     if score is not None:
         path = folder.sub(score.path).file("config.json")
@@ -127,11 +134,12 @@ def _yes_no_tokens(
     path = transformer.file("tokenizer.json")
     model = read_json_object(path).get("model")
     vocab = model.get("vocab") if isinstance(model, dict) else None
-    found = [vocab.get(word) if isinstance(vocab, dict) else None for word in (_YES, _NO)]
+    yes, no = _YES_NO[form]
+    found = [vocab.get(word) if isinstance(vocab, dict) else None for word in (yes, no)]
     if not all(isinstance(token, int) for token in found):
         raise invalid(
-            f'{path}: "{_YES}" and "{_NO}" must be single tokens of its vocabulary: the scores of'
-            " Qwen3-Reranker are their logits",
+            f'{path}: "{yes}" and "{no}" must be single tokens of its vocabulary: the scores of'
+            " such rerankers are their logits",
             param="model.vocab",
         )
     return cast("tuple[int, int]", tuple(found))
@@ -154,25 +162,34 @@ def _pair_form(
     """How a query and a document become one sequence.
 
     Qwen3 with yes and no, and Qwen3 with one label (the same model with a converted head) take
-    Qwen3-Reranker's chat template; a head that sentence-transformers trained on plain pairs and all
-    others take the tokenizer's own pair.
+    Qwen3-Reranker's chat template, Qwen2 with 1 and 0 that of mxbai-rerank-v2; a head that
+    sentence-transformers trained on plain pairs and all others take the tokenizer's own pair.
     """
-    if HEADS[architecture.name] == "yes_no" or has_reranker_template(transformer):
-        return "qwen3_reranker"
+    stated = reranker_template(transformer)
+    if stated is not None:
+        return stated
+    if architecture.name in CAUSAL:
+        form = CAUSAL[architecture.name]
+        if _TEMPLATES[form] not in folder.name.lower():
+            _log.warning(
+                "%s: its files do not say in which template it scores; it gets that of %s",
+                folder.name, _TEMPLATES[form],
+            )  # fmt: skip
+        return form
     if architecture.name.startswith("Qwen3") and num_labels == 1 and not folder.has(SETTINGS_FILE):
         return "qwen3_reranker"
     return "tokenizer"
 
 
 def _has_token_types(transformer: ModelFolder, architecture: Architecture) -> bool:
-    """Whether pairs have token types: BERT's have, unless its tokenizer is said to give none.
+    """Whether pairs have token types: BERT's and ELECTRA's have, unless their tokenizer gives none.
 
     Its relatives' tokenizers give none, whatever the size of the table of types.
     """
     config = architecture.config
     if not isinstance(config, BertConfig) or config.type_vocab_size < 2:
         return False
-    if HEADS[architecture.name] != "bert":
+    if HEADS[architecture.name] not in ("bert", "electra"):
         return False
     if not transformer.has(TOKENIZER_SETTINGS_FILE):
         return True
@@ -185,10 +202,10 @@ def _instruction(folder: ModelFolder, form: PairForm) -> str | None:
     """The default prompt of the folder: the instruction of the template, which others have not."""
     prompts = read_prompts(folder, "score")
     prompt = prompts.by_name.get(prompts.default_name or "", "")
-    if prompt and form != "qwen3_reranker":
+    if prompt and form == "tokenizer":
         raise invalid(
             f"{folder.path / SETTINGS_FILE}: default_prompt_name is {prompts.default_name!r};"
-            " prompts are supported for Qwen3-Reranker's template only",
+            f" prompts are supported for the templates of {' and '.join(_TEMPLATES.values())} only",
             param="default_prompt_name",
         )
     return prompt or None
@@ -205,6 +222,6 @@ def check_chain(modules: tuple[Module, ...] | None, head: ScoreHead) -> None:
         raise invalid(
             f"{MODULES_FILE}: the modules are {' -> '.join(m.kind for m in modules)}, which does"
             f" not suit a head of kind {head.kind}; supported: Transformer for a"
-            " …ForSequenceClassification, Transformer -> LogitScore for Qwen3ForCausalLM",
+            f" …ForSequenceClassification, Transformer -> LogitScore for {', '.join(CAUSAL)}",
             param=MODULES_FILE,
         )

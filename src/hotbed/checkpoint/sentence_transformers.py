@@ -1,4 +1,4 @@
-"""What the sentence-transformers files say: pooling, normalisation, prompts, length limit."""
+"""What the sentence-transformers files say of the whole model: pooling, normalisation, prompts."""
 
 from __future__ import annotations
 
@@ -14,33 +14,14 @@ from hotbed.core.errors import invalid
 from hotbed.core.model_info import Task
 
 SETTINGS_FILE = "config_sentence_transformers.json"
-TRANSFORMER_FILE = "sentence_bert_config.json"
 Kind = Task | Literal["multi_vector", "sparse"]
 """What a folder's model is to sentence-transformers: its classes read other fields."""
-_STATES: dict[str, tuple[str, ...]] = {
-    "transformer_task": ("feature-extraction",),
-    "module_output_name": ("token_embeddings",),
-}
-_TRANSFORMER_FIELDS: dict[Kind, dict[str, tuple[str, ...]]] = {
-    "embed": _STATES,
-    "multi_vector": _STATES,
-    "sparse": {"transformer_task": ("fill-mask",), "module_output_name": ("token_embeddings",)},
-    "score": {
-        "transformer_task": ("sequence-classification", "text-generation"),
-        "module_output_name": ("scores", "causal_logits"),
-    },
-}
 _MODEL_TYPES: dict[Kind, tuple[str, ...]] = {
     "embed": ("SentenceTransformer",),
     "score": ("CrossEncoder",),
     "multi_vector": ("MultiVectorEncoder", "ColBERT"),  # the second one is PyLate's
     "sparse": ("SparseEncoder",),
 }
-_LIMITS = (
-    (TRANSFORMER_FILE, "max_seq_length"),
-    ("tokenizer_config.json", "model_max_length"),
-)
-
 _FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -126,6 +107,8 @@ def read_prompts(folder: ModelFolder, kind: Kind = "embed") -> Prompts:
         raise unsupported(path, "model_type", model_type, known_types)
     default = raw.get("default_prompt_name")
     by_name = raw.get("prompts") or {}
+    if isinstance(by_name, dict):  # null is no prompt, as sentence-transformers reads it
+        by_name = {name: "" if prompt is None else prompt for name, prompt in by_name.items()}
     if kind == "multi_vector":
         by_name = _with_prefixes(raw, by_name)
     try:
@@ -149,49 +132,3 @@ def _with_prefixes(raw: dict[str, Any], prompts: dict[str, Any]) -> dict[str, An
         if isinstance(prefix, str) and prefix:
             made[name] = prefix + str(made.get(name) or "").removeprefix(prefix)
     return made
-
-
-def check_transformer(transformer: ModelFolder, kind: Kind = "embed") -> None:
-    """Refuse a Transformer module that yields anything but what the task stands on.
-
-    Args:
-        transformer: the folder of the Transformer module.
-        kind: last hidden states for ``embed`` and ``multi_vector``, logits for the others.
-
-    Raises:
-        HotbedError: INVALID_INPUT naming the field, e.g. the fill-mask task of SPLADE.
-    """
-    if not transformer.has(TRANSFORMER_FILE):
-        return
-    path = transformer.path / TRANSFORMER_FILE
-    raw = read_json_object(path)
-    for field, supported in _TRANSFORMER_FIELDS[kind].items():
-        if raw.get(field) not in (None, *supported):
-            raise unsupported(path, field, raw[field], supported)
-
-
-def read_max_tokens(transformer: ModelFolder, architecture: Architecture) -> int:
-    """Longest sequence, special tokens included: the smallest of the limits that the files state.
-
-    They are max_seq_length, the positions the model has, and the tokenizer's model_max_length,
-    which is 1e30 where nobody set it.
-
-    Args:
-        transformer: the folder of the Transformer module.
-        architecture: for its positions.
-
-    Raises:
-        HotbedError: INVALID_INPUT naming a limit that is no number or below 1.
-    """
-    limits = [architecture.config.longest_sequence]
-    for file, field in _LIMITS:
-        if not transformer.has(file):
-            continue
-        path = transformer.path / file
-        value = read_json_object(path).get(field)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
-            raise invalid(f"{path}: {field} is {value!r}; it must be at least 1", param=field)
-        limits.append(int(min(value, limits[0])))
-    return min(limits)

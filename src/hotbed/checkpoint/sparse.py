@@ -119,7 +119,7 @@ def warn_of_pickle(folder: ModelFolder, name: str, output: str) -> None:
     if folder.has(f"{name}.pt"):
         _log.warning(
             "%s: %s.pt is there, but Hotbed loads safetensors only, so the model gives no %s"
-            " output. Where you trust the file, python -m hotbed.rose.convert_heads %s writes %s"
+            " output. Where you trust the file, python -m hotbed.rose.convert_weights %s writes %s"
             ".safetensors beside it",
             folder.name, name, output, folder.path, name,
         )  # fmt: skip

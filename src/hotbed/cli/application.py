@@ -1,6 +1,6 @@
 """The command line's frame: the app that the commands join, and how a run of it ends.
 
-Exit codes: 0 done, 1 failed, 2 wrong options or a model that can never work.
+Exit codes: 0 done, 1 failed, 2 wrong options or a model that can never work, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from cyclopts import App, CycloptsError, Parameter
 
 from hotbed import __version__
 from hotbed.core.errors import HotbedError
-from hotbed.core.exit_codes import EXIT_CONFIGURATION, EXIT_FAILURE, exit_code
+from hotbed.core.exit_codes import (
+    EXIT_CONFIGURATION,
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    exit_code,
+)
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -48,6 +53,8 @@ def _run(argv: Sequence[str] | None) -> int:
         return result if isinstance(result, int) else 0  # --help and --version return nothing
     except HotbedError as error:
         return _complain(error.message, exit_code(error))
+    except KeyboardInterrupt:
+        return _complain("stopped", EXIT_INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has left; Python would complain once more when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

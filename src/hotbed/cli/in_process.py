@@ -137,6 +137,10 @@ def rerank(
     instruction: str | None = None,
     truncate: bool = True,
     threads: int | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    attention: str = "auto",
+    kernel_dir: Path | None = None,
     offline: bool | None = None,
 ) -> int:
     """Rank documents for a query in this process, without a server.
@@ -152,6 +156,11 @@ def rerank(
         instruction: for models whose template has one; unset: the model's own.
         truncate: cut documents that are too long; else they are refused.
         threads: CPU threads; unset: torch's own default.
+        device: auto (a GPU if there is one), cpu, cuda or cuda:N.
+        dtype: what it computes in: auto (float32 on a CPU, bfloat16 on a GPU), float32, bfloat16,
+            or fp8 on a GPU.
+        attention: backend on a GPU: auto, sdpa, varlen or fa4.
+        kernel_dir: folder of kernels built ahead of time, for a GPU.
         offline: never use the network to find the model; unset: as the hub library is set.
     """
     import orjson  # noqa: PLC0415
@@ -159,7 +168,15 @@ def rerank(
     from hotbed import Reranker  # noqa: PLC0415
 
     inputs = list(documents) or [line.rstrip("\r\n") for line in sys.stdin]
-    with Reranker(model, num_threads=threads, offline=offline) as reranker:
+    with Reranker(
+        model,
+        device=device,
+        dtype=dtype,
+        num_threads=threads,
+        offline=offline,
+        attention=attention,
+        kernel_dir=kernel_dir,
+    ) as reranker:
         ranked = reranker.rank(
             query,
             inputs,

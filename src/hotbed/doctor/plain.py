@@ -16,11 +16,14 @@ from hotbed.rose.weights import WeightMap
 
 FAMILIES: dict[str, Callable[[Any, Weights, Tensor], Tensor]] = {
     "bert": plain_encoders.bert,
+    "deberta": plain_encoders.deberta,
     "decoder": plain_decoders.qwen3,
     "gemma3": plain_decoders.gemma3,
+    "jina_bert": plain_encoders.jina_bert,
     "modernbert": plain_encoders.modernbert,
     "mpnet": plain_encoders.mpnet,
     "rotary_bert": plain_encoders.rotary_bert,
+    "t5": plain_encoders.t5,
 }
 """From the family's record, fp32 weights and embedded tokens [T, D] to the final states [T, D]."""
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from hotbed.checkpoint.load import load_checkpoint
+from hotbed.checkpoint.records import Checkpoint
 from hotbed.core.cache_folder import default_cache_folder
 from hotbed.core.errors import HotbedError
 from hotbed.core.exit_codes import EXIT_FAILURE
@@ -28,6 +29,9 @@ from hotbed.rose.calibration import StepTime, calibration_file, save_calibration
 from hotbed.rose.cuda import CudaSettings
 from hotbed.rose.device import resolve_device
 from hotbed.rose.engine import RoseEngine
+from hotbed.text.multi_vector import check_marks
+from hotbed.text.pairs import PairTokenizer
+from hotbed.text.tokenizer import Tokenizer
 
 _TEXT_TOKENS = 16
 
@@ -109,6 +113,7 @@ def _served(
     """Load the model, run it, calibrate it where that is asked for."""
     folder = default_cache_folder()
     checkpoint = load_checkpoint(model, offline=offline)
+    _check_tokenizer(checkpoint)
     engine = RoseEngine.load(
         checkpoint,
         device=device,
@@ -148,6 +153,20 @@ def _served(
         step_tokens=step_tokens,
         calibration=measured,
     )
+
+
+def _check_tokenizer(checkpoint: Checkpoint) -> None:
+    """Make what the gateway makes of the tokenizer: it refuses what the model cannot take."""
+    tokenizer = Tokenizer.load(
+        checkpoint.tokenizer,
+        max_tokens=checkpoint.max_tokens,
+        vocab_size=checkpoint.config.vocab_size,
+        fast="off",
+    )
+    if checkpoint.head is not None:
+        PairTokenizer(tokenizer, checkpoint.head)
+    if checkpoint.multi_vector is not None:
+        check_marks(tokenizer, checkpoint.multi_vector)
 
 
 def _step_ms(engine: RoseEngine) -> float:

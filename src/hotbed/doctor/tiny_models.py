@@ -6,11 +6,14 @@ from typing import Any
 
 from hotbed.checkpoint.records import (
     BertConfig,
+    DebertaConfig,
     DecoderConfig,
     Gemma3Config,
+    JinaBertConfig,
     ModernBertConfig,
     MpnetConfig,
     RotaryBertConfig,
+    T5Config,
 )
 from hotbed.core.rope import DynamicScaling
 from hotbed.rose.recipe import Recipe
@@ -28,6 +31,7 @@ _WINDOW = 16
 
 MODELS: dict[str, tuple[Any, Recipe]] = {
     "bert": (BertConfig(**_SIZE), Recipe("cls", True, "none")),
+    "deberta": (DebertaConfig(**_SIZE, position_buckets=32), Recipe("cls", True, "none")),
     "decoder": (
         DecoderConfig(
             **_SIZE,
@@ -52,6 +56,7 @@ MODELS: dict[str, tuple[Any, Recipe]] = {
         ),
         Recipe("mean", True, "none"),
     ),
+    "jina_bert": (JinaBertConfig(**_SIZE), Recipe("mean", True, "none")),
     "modernbert": (
         ModernBertConfig(
             **_SIZE,
@@ -66,6 +71,7 @@ MODELS: dict[str, tuple[Any, Recipe]] = {
         MpnetConfig(**_SIZE | {"max_position_embeddings": MAX_TOKENS + 2}),
         Recipe("mean", True, "none"),
     ),
+    "t5": (T5Config(**_SIZE, head_dim=64, is_gated=True), Recipe("mean", True, "none")),
     "rotary_bert": (
         RotaryBertConfig(
             **_SIZE,

@@ -6,7 +6,7 @@ import time
 
 from hotbed.checkpoint.records import Prompts
 from hotbed.core.errors import HotbedError, invalid
-from hotbed.core.fingerprint import answer_fingerprint
+from hotbed.core.fingerprint import row_fingerprint
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
 from hotbed.ivy.caller import Caller
@@ -81,15 +81,16 @@ class EmbedPipeline:
         return EmbedResult(
             rows=computed.rows,
             num_tokens=batch.num_tokens,
-            fingerprint=answer_fingerprint(
-                computed.fingerprint,
-                self._tokenizer_fingerprint,
-                prompt,
-                request.spec.dimensions or info.dimensions,
-                request.spec.dtype.value,
-                info.normalize if request.spec.normalize is None else request.spec.normalize,
-                request.add_special_tokens,
-                request.documents is not None,
+            fingerprint=row_fingerprint(
+                model=computed.fingerprint,
+                tokenizer=self._tokenizer_fingerprint,
+                prompt=prompt,
+                dimensions=request.spec.dimensions or info.dimensions,
+                dtype=request.spec.dtype.value,
+                normalize=(
+                    info.normalize if request.spec.normalize is None else request.spec.normalize
+                ),
+                unusual=_unusual(request),
             ),
             tokenize_us=int(tokenize_s * 1e6),
             queue_us=computed.queue_us,
@@ -128,6 +129,15 @@ class EmbedPipeline:
             check_request_tokens(
                 num_tokens, request.max_request_tokens, "input", whose="of this API"
             )
+
+
+def _unusual(request: EmbedRequest) -> tuple[str, ...]:
+    """What makes these rows others than those of the same model and recipe elsewhere."""
+    wishes = {
+        "no special tokens": not request.add_special_tokens,
+        "within their documents": request.documents is not None,
+    }
+    return tuple(name for name, is_asked in wishes.items() if is_asked)
 
 
 def check_dimensions(spec: OutputSpec, native: int, *, whose: str = "this model") -> None:

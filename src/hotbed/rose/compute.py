@@ -9,6 +9,7 @@ import torch
 
 from hotbed.core.errors import invalid
 from hotbed.rose.kernels.gemm import ALL_ROWS, open_gemms
+from hotbed.rose.kernels.gemm_files import FP8_OPERANDS
 from hotbed.rose.layers.fused import Mode
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "fp8": torch.bfloat16}
@@ -68,7 +69,9 @@ def resolve_compute(dtype: str, device: torch.device, *, invariant: bool = False
 def open_mode(compute: Compute, kernel_dir: Path | None, device: torch.device) -> Mode:
     """What layers are built for, with the fused GEMMs that a folder of kernels has for it."""
     if compute.fp8:
-        gemms = open_gemms(kernel_dir, device, compute.dtype, min_rows=ALL_ROWS, operands="fp8")
+        gemms = open_gemms(
+            kernel_dir, device, compute.dtype, min_rows=ALL_ROWS, operands=FP8_OPERANDS
+        )
     elif compute.invariant:
         gemms = open_gemms(kernel_dir, device, compute.dtype, min_rows=ALL_ROWS)
     else:

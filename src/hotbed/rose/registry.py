@@ -10,7 +10,18 @@ from torch import Tensor
 
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.batch import PackedBatch
-from hotbed.rose.models import bert, bert_weights, decoder, gemma3, modernbert, mpnet, rotary_bert
+from hotbed.rose.models import (
+    bert,
+    bert_weights,
+    deberta,
+    decoder,
+    gemma3,
+    jina_bert,
+    modernbert,
+    mpnet,
+    rotary_bert,
+    t5,
+)
 from hotbed.rose.weights import WeightMap
 
 
@@ -42,9 +53,12 @@ class Family:
 
 FAMILIES: dict[str, Family] = {
     "bert": Family(bert_weights.weight_map, bert.attention_specs, bert.build, bert.pair_offset),
+    "deberta": Family(deberta.weight_map, deberta.attention_specs, deberta.build),
     "decoder": Family(decoder.weight_map, decoder.attention_specs, decoder.build),
     "gemma3": Family(gemma3.weight_map, gemma3.attention_specs, gemma3.build),
+    "jina_bert": Family(jina_bert.weight_map, jina_bert.attention_specs, jina_bert.build),
     "modernbert": Family(modernbert.weight_map, modernbert.attention_specs, modernbert.build),
     "mpnet": Family(mpnet.weight_map, mpnet.attention_specs, mpnet.build),
     "rotary_bert": Family(rotary_bert.weight_map, rotary_bert.attention_specs, rotary_bert.build),
+    "t5": Family(t5.weight_map, t5.attention_specs, t5.build),
 }

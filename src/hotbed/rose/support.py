@@ -19,33 +19,11 @@ from hotbed.checkpoint.modules import (
 )
 from hotbed.checkpoint.multi_vector import HEAD_FILE
 from hotbed.checkpoint.records import DENSE_ACTIVATIONS, HeadKind, Pooling
-from hotbed.checkpoint.score import HEADS
+from hotbed.checkpoint.score import CAUSAL, HEADS
 from hotbed.checkpoint.sparse import MLM_MODELS, SPARSE_HEAD_FILE
 from hotbed.core.output import OutputDtype
 from hotbed.rose.attention.select import describe
 from hotbed.rose.registry import FAMILIES
-
-EXAMPLES = {
-    "bert": "all-MiniLM, bge, e5, gte (base, large), LaBSE; ms-marco cross-encoders",
-    "roberta": "all-distilroberta, all-roberta-large",
-    "xlm-roberta": "bge-m3, multilingual-e5, arctic-embed-l-v2.0; bge-reranker-v2-m3",
-    "camembert": "sentence-camembert",
-    "distilbert": "msmarco-distilbert, multi-qa-distilbert, distiluse",
-    "mpnet": "all-mpnet-base-v2, multi-qa-mpnet, paraphrase-mpnet",
-    "modernbert": "gte-modernbert, ettin, modernbert-embed; gte-reranker-modernbert",
-    "nomic_bert": "nomic-embed-text v1 and v1.5, arctic-embed-m-long",
-    "gte": "arctic-embed-m-v2.0",
-    "new": "gte-base-en-v1.5, gte-large-en-v1.5, gte-multilingual-base;"
-    " gte-multilingual-reranker-base",
-    "gemma3_text": "EmbeddingGemma",
-    "llama": "embedders on a Llama 2 or 3 backbone",
-    "eurobert": "embedders on EuroBERT 210m, 610m, 2.1B",
-    "mistral": "e5-mistral, SFR-Embedding-Mistral, Linq-Embed-Mistral",
-    "qwen2": "gte-Qwen2 (`is_causal` false: bidirectional)",
-    "qwen3": "Qwen3-Embedding (bidirectional with `is_causal` false), Qwen3-Reranker",
-    "bidirectional_pplx_qwen3": "pplx-embed-v1, pplx-embed-context-v1 (rows of chunks)",
-}
-"""What people serve, by ``model_type``; for orientation: what counts is the config."""
 
 _HEAD = """\
 # Supported models
@@ -61,7 +39,8 @@ _CHECKED = """\
 ## What is checked
 
 Every family: seeded random checkpoints with real head dims, in shards, with and without the root
-prefix, against `transformers` in fp32 on the CPU, and whole paths against sentence-transformers:
+prefix, against `transformers` in fp32 on the CPU (Jina's BERT, which it lacks: the authors' code in
+plain torch), and whole paths against sentence-transformers:
 cosine at least 0.999999, relative error at most 1e-4; at 1 and 2 tokens, around the window's edge
 and at the model's limit; alone, in a mixed batch, permuted. Fields that could be misread (windows,
 rotary bases, masks, position offsets) are changed on purpose and must fail that test. The tests
@@ -79,10 +58,13 @@ softmax or none: what the files say, else by the number of labels and `problem_t
 _HEADS: dict[HeadKind, str] = {
     "bert": "pooler (dense, tanh) and classifier; first token",
     "roberta": "classifier (dense, tanh, out_proj); first token",
+    "electra": "classifier (dense, GELU, out_proj); first token",
     "distilbert": "pre_classifier (ReLU) and classifier; first token",
+    "deberta": "pooler (dense, GELU) and classifier; first token",
     "modernbert": "head (dense, GELU, norm) and classifier; first token or mean",
     "decoder": "score; last token",
-    "yes_no": "logit of yes less that of no (Qwen3-Reranker); last token",
+    "yes_no": "logit of yes less that of no (Qwen3-Reranker), of 1 less that of 0"
+    " (mxbai-rerank-v2); last token",
 }
 
 
@@ -91,8 +73,9 @@ _OUTPUTS = """\
 
 Every embedding model gives `tokens`, the final state of each token. Dense rows come of all but
 those of the last two lines. `/v1/models` says what a served model has; what it has not is refused
-with the list. bge-m3 publishes its two heads as .pt files, which are not loaded: where you trust
-them, `python -m hotbed.rose.convert_heads FOLDER` writes them as safetensors beside the model.
+with the list. bge-m3 publishes its two heads as .pt files, and its weights as pytorch_model.bin,
+which are not loaded: where you trust them, `python -m hotbed.rose.convert_weights FOLDER` writes
+them as safetensors beside them, with a loader that runs no code of theirs.
 """
 _LATE = (
     "Queries may be filled up with a token that all others see (`attend` true); one that they do"
@@ -110,7 +93,7 @@ def page() -> str:
                 f"`{name}`",
                 ", ".join(f"`{c}`" for c in known.classes),
                 _link(known.family),
-                EXAMPLES[name],
+                known.example,
             )
             for name, known in MODEL_TYPES.items()
         ),
@@ -119,7 +102,10 @@ def page() -> str:
         ("", "supported"),
         (
             ("modules", " → ".join(SUPPORTED_MODULES) + "; the last three may be absent"),
-            ("modules of a CrossEncoder", " → ".join(SCORE_MODULES) + " (for Qwen3ForCausalLM)"),
+            (
+                "modules of a CrossEncoder",
+                " → ".join(SCORE_MODULES) + f" (for {', '.join(CAUSAL)})",
+            ),
             (
                 "scaling of the rotation",
                 f"{', '.join(ROPE_TYPES[1:])}; by a text's own length where the length counts",

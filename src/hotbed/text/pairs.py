@@ -3,7 +3,7 @@
 Rules besides those of `hotbed.text.tokenizer`:
 
 - The two texts are tokenised each by itself and joined by the tokenizer's own template, as
-  `transformers` does; or stand in Qwen3-Reranker's chat template.
+  `transformers` does; or stand in the chat template of Qwen3-Reranker or mxbai-rerank-v2.
 - What is too long is cut at the end (or start) of the document. The query and the template are
   never cut: a query that leaves no room for a token of the document is refused.
 """
@@ -15,14 +15,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hotbed.checkpoint.records import ScoreHead
+from hotbed.checkpoint.records import PairForm, ScoreHead
 from hotbed.core.errors import invalid
 from hotbed.core.ragged import Int32Array, RaggedBatch
-from hotbed.text import qwen3_reranker
+from hotbed.text import mxbai_reranker, qwen3_reranker
+from hotbed.text.chat_form import ChatForm
 from hotbed.text.pair_template import PairTemplate, find_pair_template
 from hotbed.text.texts import blank_error, checked_texts, without_surrogates
 from hotbed.text.tokenizer import Tokenizer
 from hotbed.text.truncation import TruncationSide
+
+CHAT_FORMS: dict[PairForm, ChatForm] = {
+    "qwen3_reranker": qwen3_reranker.FORM,
+    "mxbai_reranker": mxbai_reranker.FORM,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +108,14 @@ class PairTokenizer:
 
     def __init__(self, tokenizer: Tokenizer, head: ScoreHead) -> None:
         self._tokenizer = tokenizer
+        self._form = CHAT_FORMS.get(head.pair_form)
         self._instruction: str | None = None
-        if head.pair_form == "qwen3_reranker":
-            self._instruction = head.instruction or qwen3_reranker.DEFAULT_INSTRUCTION
-            bare = tokenizer.encode_bare([qwen3_reranker.PREFIX, qwen3_reranker.SUFFIX])
-            prefix, suffix = (tuple(bare.sequence(i).tolist()) for i in (0, 1))
+        if self._form is not None:
+            self._instruction = head.instruction or self._form.default_instruction
+            prefix, suffix = (
+                tuple(tokenizer.encode_bare(list(pieces)).token_ids.tolist())
+                for pieces in (self._form.prefix, self._form.suffix)
+            )
             self._template = PairTemplate(prefix, (), suffix, None)
         else:
             self._template = find_pair_template(tokenizer.reference, token_types=head.token_types)
@@ -118,7 +127,7 @@ class PairTokenizer:
 
     @property
     def default_instruction(self) -> str | None:
-        """The instruction where a request gives none; None: the template takes no instruction."""
+        """Where a request gives none, possibly empty; None: the template takes no instruction."""
         return self._instruction
 
     @property
@@ -128,7 +137,7 @@ class PairTokenizer:
         Raises:
             HotbedError: INVALID_INPUT if the model takes pairs only.
         """
-        if self._instruction is not None:
+        if self._form is not None:
             raise invalid("The model takes pairs of a query and a document only.", "model")
         return self._tokenizer
 
@@ -178,12 +187,12 @@ class PairTokenizer:
             raise invalid(f"There are {len(firsts)} queries for {len(seconds)} documents.")
         # Before any document is looked at: in a chat template each stands behind its query.
         heads = self._heads(firsts, options, names)
-        if self._instruction is None:
+        if self._form is None:
             batch = self._tokenizer.encode_bare(seconds)
             _refuse_empty(batch, names.document)
             tails = _sequences(batch)
         else:
-            tails = self._tails(heads, self._head_texts(firsts, options), seconds)
+            tails = self._tails(self._form, firsts, options, seconds)
         return self._assemble(heads, tails, options, names)
 
     def _checked(self, texts: Sequence[str], name: Callable[[int], str]) -> list[str]:
@@ -191,8 +200,11 @@ class PairTokenizer:
 
     def _heads(self, queries: list[str], options: PairOptions, names: _Names) -> list[Int32Array]:
         """Ids of what stands before the documents: the first texts, or instruction and query."""
-        if self._instruction is not None:
-            batch = self._tokenizer.encode_bare(self._head_texts(queries, options))
+        if self._form is not None:
+            pieces = [self._pieces(self._form, query, options) for query in queries]
+            flat = self._tokenizer.encode_bare([piece for some in pieces for piece in some])
+            lengths = flat.lengths.reshape(len(queries), -1).sum(axis=1, dtype=np.int32)
+            batch = RaggedBatch.from_lengths(flat.token_ids, lengths)
         elif options.instruction is not None:
             raise invalid("The model takes no instruction.", "instruction")
         else:
@@ -206,25 +218,27 @@ class PairTokenizer:
             raise _query_too_long(names.query(longest), num_tokens, num_special, limit)
         return _sequences(batch)
 
-    def _head_texts(self, queries: list[str], options: PairOptions) -> list[str]:
+    def _pieces(self, form: ChatForm, query: str, options: PairOptions) -> tuple[str, ...]:
+        """Texts of the head, as many for every query."""
         instruction = without_surrogates(options.instruction or self._instruction or "")
-        return [qwen3_reranker.head(instruction, query) for query in queries]
+        return form.head(instruction, query)
 
     def _tails(
-        self, heads: list[Int32Array], head_texts: list[str], documents: list[str]
+        self, form: ChatForm, queries: list[str], options: PairOptions, documents: list[str]
     ) -> list[Int32Array]:
         """Ids of the documents in the chat template.
 
-        Head and document are tokenised as one text, as the model card does it, and divided where
-        the head alone ends: the space before the document is part of the document's first token.
+        The head's last piece and the document are tokenised as one text, as the model card does it,
+        and divided where the piece alone ends: the space before the document is part of the
+        document's first token.
         """
-        bodies = [
-            f"{head_texts[i if len(head_texts) > 1 else 0]} {document}"
-            for i, document in enumerate(documents)
-        ]
+        lasts = [self._pieces(form, query, options)[-1] for query in queries]
+        alone = _sequences(self._tokenizer.encode_bare(lasts))
+        is_one = len(lasts) == 1
+        bodies = [f"{lasts[0 if is_one else i]} {document}" for i, document in enumerate(documents)]
         tails = []
         for i, whole in enumerate(_sequences(self._tokenizer.encode_bare(bodies))):
-            head = heads[i if len(heads) > 1 else 0]
+            head = alone[0 if is_one else i]
             assert np.array_equal(whole[: len(head)], head), "the head's tokens changed: a bug"
             tails.append(whole[len(head) :])
         return tails

@@ -7,6 +7,8 @@ document.
 
 from __future__ import annotations
 
+from hotbed.text.chat_form import ChatForm
+
 PREFIX = (
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and"
     ' the Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
@@ -16,6 +18,8 @@ SUFFIX = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 
 
-def head(instruction: str, query: str) -> str:
-    """What stands between the prefix and the document, without the space before the document."""
-    return f"<Instruct>: {instruction}\n<Query>: {query}\n<Document>:"
+def _head(instruction: str, query: str) -> tuple[str, ...]:
+    return (f"<Instruct>: {instruction}\n<Query>: {query}\n<Document>:",)
+
+
+FORM = ChatForm((PREFIX,), (SUFFIX,), DEFAULT_INSTRUCTION, _head)

@@ -6,8 +6,8 @@ Rules, the same for every route:
 - A text that is empty, white space only, or gives no token of its own is refused.
 - Special-token strings inside a text, such as ``[SEP]``, become special tokens, as in Hugging
   Face's libraries and sentence-transformers.
-- Case and accents follow tokenizer.json alone; ``do_lower_case`` of sentence_bert_config.json is
-  not read.
+- Case and accents follow tokenizer.json; ``do_lower_case`` of sentence_bert_config.json lower-cases
+  first where it is true, and where it is false an uncased tokenizer stays one.
 - An end token that tokenizer_config.json asks for stands behind every text.
 - Padding and truncation stored in tokenizer.json are switched off. Truncation happens only when
   asked for, and cuts the text, never the special tokens around it.
@@ -30,6 +30,7 @@ from hotbed.text.backend import Backend, BackendName, HuggingFaceBackend, Token
 from hotbed.text.cost import measure_cost
 from hotbed.text.end_token import append_end_token
 from hotbed.text.fast import choose_backend
+from hotbed.text.lower_case import lower_case_first
 from hotbed.text.options import DEFAULT_OPTIONS, Encoded, EncodeOptions, Measured
 from hotbed.text.template import Template, find_template
 from hotbed.text.texts import (
@@ -102,8 +103,8 @@ class Tokenizer:
 
         Raises:
             HotbedError: INVALID_INPUT if the file cannot be read, adds special tokens in another
-                form than a prefix and a suffix, leaves no room for text within `max_tokens`, or
-                lacks the end token or the chunk separator.
+                form than a prefix and a suffix, or one that the model has no row for, leaves no
+                room for text within `max_tokens`, or lacks the end token or the chunk separator.
         """
         path = files.tokenizer_json
         try:
@@ -113,10 +114,18 @@ class Tokenizer:
             raise invalid(f"{path} cannot be read as a tokenizer: {error}") from error
         tokenizer.no_padding()
         tokenizer.no_truncation()
+        if files.lower_case:
+            lower_case_first(tokenizer)
         reference = HuggingFaceBackend(tokenizer)
         template = find_template(reference)
         if files.end_token is not None:
             template = append_end_token(tokenizer, files.end_token, template)
+        beyond = [i for i in (*template.prefix, *template.suffix) if i >= vocab_size]
+        if beyond:
+            raise invalid(
+                f"{path} adds the token {tokenizer.id_to_token(beyond[0])!r} (id {beyond[0]}) to"
+                f" every text, but the model's vocab_size is {vocab_size}: it is another model's"
+            )
         if max_tokens <= template.num_special_tokens:
             raise invalid(
                 f"max_tokens is {max_tokens}, but the tokenizer adds {template.num_special_tokens} "
@@ -130,7 +139,7 @@ class Tokenizer:
             max_tokens=max_tokens,
             vocab_size=vocab_size,
             max_chars=max_chars,
-            fingerprint=hashlib.sha256(data + (files.end_token or "").encode()).hexdigest()[:16],
+            fingerprint=_fingerprint(data, files),
             chunk_separator=_separator_id(tokenizer, files),
         )
 
@@ -165,7 +174,7 @@ class Tokenizer:
 
     @property
     def fingerprint(self) -> str:
-        """First 16 hex digits of the SHA-256 of tokenizer.json and an end token added to it."""
+        """First 16 hex digits of the SHA-256 of tokenizer.json and what was added to it."""
         return self._fingerprint
 
     @property
@@ -311,6 +320,11 @@ class Tokenizer:
             f"but the model does not: its vocabulary has {self._vocab_size} ids.",
             f"input[{i}]",
         )
+
+
+def _fingerprint(tokenizer_json: bytes, files: TokenizerFiles) -> str:
+    added = (files.end_token or "") + ("\nlower case" if files.lower_case else "")
+    return hashlib.sha256(tokenizer_json + added.encode()).hexdigest()[:16]
 
 
 def _separator_id(tokenizer: tokenizers.Tokenizer, files: TokenizerFiles) -> int | None:

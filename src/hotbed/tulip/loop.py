@@ -20,6 +20,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hotbed.core.errors import HotbedError
 from hotbed.core.output import OutputSpec
 from hotbed.core.ragged import RaggedBatch
@@ -70,6 +73,8 @@ class StepLoop:
         self.idle = asyncio.Event()
         """Set while no accepted item is unanswered."""
         self.idle.set()
+        self.on_arrival: Callable[[object, NDArray[np.int32]], None] | None = None
+        """Called with (client, lengths) of each item that comes, also of refused ones."""
         self._device = device
         self._metrics = metrics
         self._tracing = tracing
@@ -132,6 +137,8 @@ class StepLoop:
         Raises:
             HotbedError: the item is refused: too large, queue full, expired, draining or dead.
         """
+        if self.on_arrival is not None:
+            self.on_arrival(client, batch.lengths)
         now = time.monotonic()
         deadline = math.inf if timeout_s is None else now + timeout_s
         item = Item(

@@ -27,12 +27,13 @@ from hotbed.tulip.health import Health
 from hotbed.tulip.local import LocalServer
 from hotbed.tulip.loop import StepLoop
 from hotbed.tulip.metrics import Metrics
+from hotbed.tulip.recording import Recording
+from hotbed.tulip.register import register
 from hotbed.tulip.service import TulipService
 from hotbed.tulip.settings import TulipSettings
 from hotbed.tulip.tls import server_credentials
 from hotbed.tulip.tracing import Tracing
 from hotbed.tulip.work import Answer
-from hotbed.wire import tulip_pb2_grpc as pb_grpc
 from hotbed.wire.limits import FRAMED_SUFFIX, server_options
 
 _CLOSE_GRACE_S = 1.0
@@ -118,6 +119,7 @@ class _Server:
         self._stack.push_async_callback(self._close_device, device, steps)
         if not await _first_step(steps):
             return EXIT_FAILURE
+        self._record(steps)
         await self._listen_locally()
         self._service.attach(steps)
         await self._health.serving()
@@ -154,6 +156,17 @@ class _Server:
             ) from error
         self._stack.push_async_callback(asyncio.to_thread, tracing.close)
 
+    def _record(self, steps: StepLoop) -> None:
+        if self._settings.record_traffic is None:
+            return
+        try:
+            recording = Recording(self._settings.record_traffic)
+        except OSError as error:
+            raise _StartError(f"record_traffic: {error}", EXIT_CONFIGURATION) from error
+        self._stack.callback(recording.close)
+        steps.on_arrival = recording.add
+        log.info("recording traffic to %s", recording.path)
+
     async def _bind(self) -> tuple[grpc.aio.Server, str]:
         """The server, started, and the address it listens on."""
         listen = self._settings.listen
@@ -165,9 +178,7 @@ class _Server:
                 max_connection_age_s=settings.max_connection_age_s,
             )
         )
-        pb_grpc.add_TulipServicer_to_server(  # type: ignore[no-untyped-call]
-            self._service, server
-        )
+        register(self._service, server)
         await self._health.register(server)
         try:
             remove_stale_socket(listen)

@@ -11,6 +11,7 @@ from hotbed.core.errors import HotbedError
 from hotbed.tulip import faults
 from hotbed.tulip.door import admit, hand_out, tenant_of
 from hotbed.tulip.loop import StepLoop
+from hotbed.tulip.register import unreadable
 from hotbed.tulip.stream import Connection, Stream
 from hotbed.tulip.work import Answer
 from hotbed.wire import tulip_pb2 as pb
@@ -80,13 +81,15 @@ class TulipService(pb_grpc.TulipServicer):
 
     async def Embed(  # noqa: N802
         self,
-        request: pb.EmbedRequest,
+        request: pb.EmbedRequest | None,
         context: grpc.aio.ServicerContext[pb.EmbedRequest, pb.EmbedReply],
     ) -> pb.EmbedReply:
         """One item; the call's deadline and cancellation reach the queue."""
         self.num_calls += 1
         reply = pb.EmbedReply()
         try:
+            if request is None:
+                raise unreadable("EmbedRequest")
             if self._steps is None:
                 raise faults.unavailable("loading")
             metadata = dict(context.invocation_metadata() or ())

@@ -116,6 +116,9 @@ class TulipSettings:
     """Address of the Prometheus page; 0.0.0.0 for all."""
     traces: bool = False
     """Send OpenTelemetry spans of traced items, as OTEL_EXPORTER_OTLP_ENDPOINT and its like say."""
+    record_traffic: Path | None = None
+    """Folder to write down in when items came, and how long their sequences are: what
+    python -m bench.scheduler --trace replays. The first million items; no ids, no texts."""
     log_level: str = "info"
     """debug, info, warning or error."""
     log_format: Literal["text", "json"] = "text"

@@ -18,6 +18,7 @@ from hotbed.core.errors import HotbedError, invalid
 from hotbed.tulip import faults
 from hotbed.tulip.door import admit, hand_out, tenant_of
 from hotbed.tulip.loop import StepLoop
+from hotbed.tulip.register import unreadable
 from hotbed.tulip.work import Answer, Item
 from hotbed.wire import tulip_pb2 as pb
 from hotbed.wire.errors import error_to_proto
@@ -35,7 +36,9 @@ class Connection(Protocol):
     """What a stream needs of the call, or of whatever carries its messages."""
 
     async def read(self) -> Any:
-        """The next `StreamRequest`, or grpc.aio.EOF once the client has closed its side."""
+        """The next `StreamRequest`, None for a message that is none, or grpc.aio.EOF at the end of
+        what the client sends.
+        """
         ...
 
     async def write(self, reply: pb.StreamReply, /) -> None:
@@ -109,6 +112,9 @@ class Stream:
             await self._room.wait()
             request = await self._connection.read()
             if request is EOF:
+                return
+            if request is None:
+                self._violation = unreadable("StreamRequest")
                 return
             for message in request.items:
                 if message.id in self._in_flight:

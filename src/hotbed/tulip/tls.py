@@ -6,6 +6,8 @@ from pathlib import Path
 
 import grpc
 
+from hotbed.wire.tls import check_pem
+
 
 def server_credentials(
     cert: Path, key: Path, *, client_ca: Path | None = None
@@ -18,8 +20,9 @@ def server_credentials(
         client_ca: certificates, PEM, one of which must have signed a client's; None: any client.
 
     Raises:
-        OSError: a file cannot be read.
+        OSError: a file cannot be read, or is not what it should be.
     """
+    check_pem(cert, key, client_ca)
     roots = None if client_ca is None else client_ca.read_bytes()
     return grpc.ssl_server_credentials(
         [(key.read_bytes(), cert.read_bytes())],

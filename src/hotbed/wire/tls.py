@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,8 +37,9 @@ class ClientTls:
         """What the files hold now.
 
         Raises:
-            OSError: a file cannot be read.
+            OSError: a file cannot be read, or is not what it should be.
         """
+        check_pem(self.cert, self.key, self.ca)
         return grpc.ssl_channel_credentials(
             self.ca.read_bytes(),
             None if self.key is None else self.key.read_bytes(),
@@ -57,8 +59,34 @@ def open_channel(
     """A channel to one replica, with TLS if it is given; connects when it is first used.
 
     Raises:
-        OSError: a file of `tls` cannot be read.
+        OSError: a file of `tls` cannot be read, or is not what it should be.
     """
     if tls is None:
         return grpc.aio.insecure_channel(address, options=options)
     return grpc.aio.secure_channel(address, tls.credentials(), options=[*options, *tls.options()])
+
+
+def check_pem(cert: Path | None, key: Path | None, ca: Path | None) -> None:
+    """Find faults of the files now: gRPC takes anything, and then just does not connect.
+
+    Args:
+        cert: a certificate chain, PEM; with `key` or not at all.
+        key: its private key, PEM, without a passphrase.
+        ca: certificates of authorities, PEM.
+
+    Raises:
+        OSError: one cannot be read, or holds something else, or key and certificate are no pair.
+    """
+    for path in (cert, key, ca):
+        if path is not None:
+            path.read_bytes()  # its error names the file; that of OpenSSL does not
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    what: object = ca
+    try:
+        if ca is not None:
+            context.load_verify_locations(cafile=ca)
+        if cert is not None:
+            what = f"{cert} and {key}"
+            context.load_cert_chain(cert, key, password="")
+    except ssl.SSLError as error:
+        raise OSError(f"{what}: {error.reason or error}") from None

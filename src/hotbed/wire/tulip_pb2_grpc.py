@@ -61,7 +61,9 @@ class TulipServicer:
 
     def Stream(self, request_iterator, context):
         """The main way: one stream per (Ivy worker, replica). Every item gets exactly one ItemResult,
-        in the order in which items finish, not in which they came.
+        in the order in which items finish, not in which they came. The end of the client's side lets
+        what is in flight finish. A second item with an id in flight ends the stream with
+        INVALID_ARGUMENT, as does a message that cannot be read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

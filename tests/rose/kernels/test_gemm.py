@@ -105,7 +105,7 @@ def test_arguments_lie_in_the_kernels_order(
     assert got.is_contiguous()
 
 
-@pytest.mark.parametrize("operands", ["bf16", "fp8"])
+@pytest.mark.parametrize("operands", ["bf16", "fp8", "fp8fast"])
 @pytest.mark.parametrize("epilogue", get_args(Epilogue))
 def test_every_epilogue_takes_its_arguments(
     operands: Operands, epilogue: Epilogue, tmp_path: Path, runtime: FakeRuntime
@@ -117,16 +117,16 @@ def test_every_epilogue_takes_its_arguments(
     x, weight, bias = _inputs(epilogue, 5)
     bias = bias if epilogue.endswith("bias") else None
     added = torch.randn(5, 96).bfloat16() if epilogue == "add" else None
-    a: gemm.Matrix = quantize_rows(x) if operands == "fp8" else x
+    a: gemm.Matrix = quantize_rows(x) if operands != "bf16" else x
     b: gemm.Matrix = weight
-    if operands == "fp8":
+    if operands != "bf16":
         b = gate_and_up(quantize_rows(weight)) if epilogue == "swiglu" else quantize_rows(weight)
     expected = gemm.reference(epilogue, a, b, bias, added)
     got = kernel(a, b, bias, added)
     _assert_close(got, expected)
     assert (got is added) == (epilogue == "add")
     assert {kernel.operands for kernel, _ in runtime.calls} == {operands}
-    other: gemm.Matrix = x if operands == "fp8" else quantize_rows(x)
+    other: gemm.Matrix = x if operands != "bf16" else quantize_rows(x)
     with pytest.raises(ValueError, match=f"takes operands of {operands}"):
         kernel(other, b, bias, added)
 

@@ -21,6 +21,7 @@ from hotbed.rose.batch import pack
 from hotbed.rose.kernels import gemm
 from hotbed.rose.kernels.fp8 import Fp8Rows, quantize_rows
 from hotbed.rose.kernels.gemm import FusedGemms
+from hotbed.rose.kernels.gemm_files import FP8_OPERANDS
 from hotbed.rose.layers import fused
 from hotbed.rose.layers.fp8_linear import wide
 from hotbed.rose.layers.fused import Mode, with_mode
@@ -58,8 +59,8 @@ def mode(
         if bf16.device.type == "cuda":
             pytest.skip("a fake runtime computes on the CPU")
         monkeypatch.setitem(sys.modules, "tvm_ffi", runtime)
-        folder = fill(tmp_path, "fp8")
-        gemms = FusedGemms(folder, bf16.device, min_rows=gemm.ALL_ROWS, operands="fp8")
+        folder = fill(tmp_path, FP8_OPERANDS)
+        gemms = FusedGemms(folder, bf16.device, min_rows=gemm.ALL_ROWS, operands=FP8_OPERANDS)
     with with_mode(Mode(gemms, fp8=True)):
         yield runtime
     assert bool(runtime.calls) == (request.param == "folder")

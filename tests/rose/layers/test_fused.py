@@ -16,11 +16,14 @@ import torch
 
 from hotbed.checkpoint.records import (
     BertConfig,
+    DebertaConfig,
     DecoderConfig,
     Gemma3Config,
+    JinaBertConfig,
     ModernBertConfig,
     MpnetConfig,
     RotaryBertConfig,
+    T5Config,
 )
 from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.ragged import RaggedBatch
@@ -74,6 +77,32 @@ MPNET = MpnetConfig(
     num_attention_heads=2,
     intermediate_size=INNER,
     max_position_embeddings=66,
+)
+DEBERTA = DebertaConfig(
+    vocab_size=60,
+    hidden_size=WIDTH,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=INNER,
+    max_position_embeddings=64,
+    position_buckets=4,  # so that texts of 9 tokens go past those of their own
+)
+JINA = JinaBertConfig(
+    vocab_size=60,
+    hidden_size=WIDTH,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=INNER,
+    max_position_embeddings=64,
+)
+T5 = T5Config(
+    vocab_size=60,
+    hidden_size=WIDTH,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    head_dim=32,
+    intermediate_size=INNER,
+    max_position_embeddings=64,
 )
 NOMIC = RotaryBertConfig(
     vocab_size=60,
@@ -275,6 +304,10 @@ MODELS = {
     "modernbert": ("modernbert", MODERNBERT),
     "gemma3": ("gemma3", GEMMA3),
     "mpnet": ("mpnet", MPNET),
+    "deberta": ("deberta", DEBERTA),
+    "jina_bert": ("jina_bert", JINA),
+    "t5": ("t5", T5),
+    "t5 gated": ("t5", msgspec.structs.replace(T5, is_gated=True)),
     "nomic": ("rotary_bert", NOMIC),
     # Of the texts that it is tested with one is longer than 5 tokens.
     "nomic dynamic": (

@@ -10,14 +10,15 @@ import torch
 
 from hotbed.core.ragged import RaggedBatch
 from hotbed.rose.batch import PackedBatch, pack
-from hotbed.rose.layers.relative_bias import RelativeBiasAttention, bucket
+from hotbed.rose.layers import relative_bias
+from hotbed.rose.layers.relative_bias import RelativeBiasAttention, alibi, bucket, learned
 
 HEADS, HEAD_DIM, BUCKETS, POSITIONS = 3, 8, 32, 200
 
 
 def attention(seed: int = 0) -> RelativeBiasAttention:
     table = torch.randn(BUCKETS, HEADS, generator=torch.Generator().manual_seed(seed))
-    return RelativeBiasAttention(table, max_positions=POSITIONS, scale=HEAD_DIM**-0.5)
+    return RelativeBiasAttention(learned(table, POSITIONS), scale=HEAD_DIM**-0.5)
 
 
 def batch(lengths: list[int]) -> PackedBatch:
@@ -67,3 +68,24 @@ def test_buckets_by_hand() -> None:
     distances = torch.tensor([0, -1, 1, -7, 7, -8, 8, -16, -127, -128, -500, 500])
     expected = [0, 1, 17, 7, 23, 8, 24, 10, 15, 15, 15, 31]
     assert bucket(distances, 32).tolist() == expected
+
+
+@pytest.mark.parametrize("limit", [1, 3 * 40 * 7, 3 * 200 * 200])
+def test_a_long_text_some_queries_at_a_time_is_the_same(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8,192 tokens with twelve heads would have a bias of 3 GB."""
+    layer, packed = attention(), batch([40, 40, 3])
+    tensors = qkv(len(packed.token_ids))
+    whole = layer.run(*tensors, layer.plan(packed))
+    monkeypatch.setattr(relative_bias, "_MAX_BIAS", limit)
+    pieces = layer.run(*tensors, layer.plan(packed))
+    torch.testing.assert_close(pieces, whole, atol=1e-6, rtol=1e-6)
+
+
+def test_slopes_by_hand() -> None:
+    """Of 4 heads 1/4, 1/16, 1/64, 1/256; of 6 besides them the first and third of 8."""
+    of_4 = alibi(4, 3, like=torch.zeros(1))
+    assert of_4[:, 3].tolist() == [-1 / 4, -1 / 16, -1 / 64, -1 / 256]
+    assert of_4[0].tolist() == [-0.5, -0.25, 0, -0.25, -0.5]
+    assert alibi(6, 2, like=torch.zeros(1))[4:, 2].tolist() == [-1 / 2, -1 / 8]

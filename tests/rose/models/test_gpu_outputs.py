@@ -26,6 +26,10 @@ from tests.support.output_models import make_bge_m3, make_colbert, make_mlm
 
 pytestmark = pytest.mark.gpu
 
+# A cosine of MIN_COSINE, as the length of the difference of two rows of length 1. A sparse weight
+# is one product of one state: no sum over many makes its rounding small (H200: up to 0.051).
+MAX_DIFFERENCE = (2 - 2 * MIN_COSINE) ** 0.5
+MAX_SPARSE_DIFFERENCE = 0.1
 LENGTHS = ([7], [5, 90, 1, 33, 17, 64], [12] * 40, [90] * 20)
 MODELS: dict[str, tuple[Any, str, tuple[OutputSpec, ...]]] = {
     "bge-m3": (
@@ -84,6 +88,13 @@ def _flat(result: StepResult, index: int, spec: OutputSpec, vocab_size: int) -> 
     return rows.rows.astype(np.float32)
 
 
+def _differ(rows: np.ndarray, expected: np.ndarray) -> float:
+    """The largest error of a row, as a share of its length; a text of few ids may have no sparse
+    weight at all, so lengths count as 1 at least."""
+    lengths = np.maximum(np.linalg.norm(expected, axis=1), 1)
+    return float((np.linalg.norm(rows - expected, axis=1) / lengths).max())
+
+
 def test_outputs_equal_those_of_the_cpu_eager_and_replayed(
     loaded: tuple[RoseEngine, RoseEngine, tuple[OutputSpec, ...]],
 ) -> None:
@@ -101,8 +112,8 @@ def test_outputs_equal_those_of_the_cpu_eager_and_replayed(
                 ours = _flat(got, index, spec, vocab_size)
                 theirs = _flat(expected, index, spec, vocab_size)
                 assert ours.shape == theirs.shape
-                norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
-                assert ((ours * theirs).sum(1) / norms).min() >= MIN_COSINE, (lengths, spec)
+                most = MAX_SPARSE_DIFFERENCE if spec.kind == "sparse" else MAX_DIFFERENCE
+                assert _differ(ours, theirs) <= most, (lengths, spec)
         assert card.counters()["replayed"] > before
 
 
@@ -128,5 +139,4 @@ def test_steps_in_flight_do_not_mix(
         for index, spec in enumerate(specs):
             one = _flat(first, index, spec, card.info.vocab_size)
             other = _flat(again, index, spec, card.info.vocab_size)
-            norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-            assert ((one * other).sum(1) / norms).min() >= MIN_COSINE
+            assert _differ(one, other) <= MAX_DIFFERENCE

@@ -48,6 +48,10 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "xlm-roberta": (make_family, {"config": "xlm-roberta"}),
     "distilbert": (make_family, {"config": "distilbert"}),
     "mpnet": (make_family, {"config": "mpnet"}),
+    "deberta": (make_family, {"config": "deberta-v2"}),
+    "jina_bert": (make_family, {"config": "jina_bert", "num_attention_heads": 6}),
+    "t5": (make_family, {"config": "t5"}),
+    "t5 gated": (make_family, {"config": "t5", "feed_forward_proj": "gated-gelu"}),
     "modernbert": (make_family, {"config": "modernbert"}),
     "nomic": (make_family, {"config": "nomic_bert"}),
     "nomic dynamic": (
@@ -102,7 +106,7 @@ def engines(
     require_compiled()
     make, options = MODELS[request.param]
     kind = options.get("config", "bert")
-    if kind not in CONFIG_MAPPING_NAMES:
+    if kind not in (*CONFIG_MAPPING_NAMES, "jina_bert"):
         pytest.skip(f"this transformers ({transformers.__version__}) does not know {kind!r}")
     folder: Path = make(tmp_path_factory.mktemp("models") / "m", **options)
     checkpoint = load_checkpoint(str(folder))

@@ -8,8 +8,15 @@ from pathlib import Path
 
 from hotbed.bench.report import tables
 from hotbed.bench.report.plots import plot
-from hotbed.bench.report.results import Row, by_device, read, unique
+from hotbed.bench.report.results import Row, by_device, read, replaced, unique
 from hotbed.core.errors import invalid
+
+_FACTS = (
+    ("driver", "driver"),
+    ("torch", "torch"),
+    ("threads", "threads"),
+    ("commit", "Hotbed at commit"),
+)
 
 
 def write_pages(rows: Sequence[Path], out: Path) -> list[Path]:
@@ -18,7 +25,8 @@ def write_pages(rows: Sequence[Path], out: Path) -> list[Path]:
     Raises:
         HotbedError: INVALID_INPUT for a file that holds no rows of `hotbed bench`.
     """
-    devices = by_device(read(rows))
+    found = read(rows)
+    devices = by_device(found)
     if not devices:
         raise invalid("no rows of hotbed bench in these files", "rows")
     out.mkdir(parents=True, exist_ok=True)
@@ -31,7 +39,8 @@ def write_pages(rows: Sequence[Path], out: Path) -> list[Path]:
             if plot(some, model, path):
                 plots[model] = path.name
         page = out / f"{name}.md"
-        page.write_text(_page(device, some, plots), encoding="utf-8")
+        of_device = [row for row in found if "size" in row and row["device"] == device]
+        page.write_text(_page(device, some, plots, replaced(of_device, some)), encoding="utf-8")
         written.append(page)
     return written
 
@@ -41,9 +50,9 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
 
 
-def _page(device: str, rows: Sequence[Row], plots: dict[str, str]) -> str:
+def _page(device: str, rows: Sequence[Row], plots: dict[str, str], older: Sequence[str]) -> str:
     facts = []
-    for name, words in (("driver", "driver"), ("torch", "torch"), ("commit", "Hotbed at commit")):
+    for name, words in _FACTS:
         values = unique(rows, name)
         if values:
             facts.append(f"{words} {', '.join(map(str, values))}")
@@ -55,6 +64,9 @@ def _page(device: str, rows: Sequence[Row], plots: dict[str, str]) -> str:
         f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}; {'; '.join(facts)};"
         f" compute type {', '.join(unique(rows, 'dtype'))}.\n",
     ]
+    if older:
+        lines = "".join(f"- {text}\n" for text in older)
+        parts.append(f"## Measured again since\n\nNot shown here:\n\n{lines}")
     trouble = tables.failures(rows)
     if trouble:
         parts.append(f"## Not measured\n\n{trouble}")

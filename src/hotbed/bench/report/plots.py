@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def plot(rows: Sequence[Row], model: str, path: Path) -> bool:
     matplotlib.rcParams["svg.hashsalt"] = "hotbed"  # the same numbers give the same file
     from matplotlib import pyplot  # noqa: PLC0415
 
-    of_model = [row for row in select(rows, model=model) if "p50_ms" in row]
+    of_model = [row for row in select(rows, model=model) if "p50_ms" in row or "error" in row]
     panels = [
         panel
         for panel, suite in (
@@ -37,7 +38,7 @@ def plot(rows: Sequence[Row], model: str, path: Path) -> bool:
             (_throughput, "throughput"),
             (_p99, "concurrency"),
         )
-        if select(of_model, suite=suite)
+        if any("p50_ms" in row for row in select(of_model, suite=suite))
     ]
     if not panels:
         return False
@@ -66,9 +67,8 @@ def _one_each(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]
 def _latency(rows: Sequence[Row], axis: Any) -> None:
     some = select(rows, suite="latency")
     for system in systems_of(some):
-        points = sorted((r["tokens"], r["p50_ms"]) for r in select(some, system=system))
-        _line(axis, system, points)
-    floor = _one_each((r["tokens"], r["floor_ms"]) for r in some)
+        _line(axis, system, select(some, system=system), "tokens", "p50_ms")
+    floor = _one_each((r["tokens"], r["floor_ms"]) for r in some if "floor_ms" in r)
     axis.plot(*zip(*floor, strict=True), "--", color=_FLOOR_COLOUR, label="floor of the device")
     _log_scales(axis, [x for x, _ in floor])
     axis.set_xlabel("tokens of the text")
@@ -81,14 +81,14 @@ def _throughput(rows: Sequence[Row], axis: Any) -> None:
     for system in systems_of(some):
         for way, style in (("clients", "o-"), ("offline", "o:")):
             found = select(some, system=system, way=way)
-            points = sorted((r["tokens"], r["tokens_per_s"]) for r in found)
-            if points:
+            if found:
                 words = "clients" if way == "clients" else "in process"
-                _line(axis, system, points, label=f"{system}, {words}", style=style)
+                label = f"{system}, {words}"
+                _line(axis, system, found, "tokens", "tokens_per_s", label=label, style=style)
     floor = _one_each(
         (r["tokens"], round(r["n"] * r["concurrency"] * r["tokens"] / r["floor_ms"] * 1e3))
-        for r in some
-        if r["system"] == "hotbed"
+        for r in select(some, system="hotbed")
+        if "floor_ms" in r
     )
     if floor:
         axis.plot(*zip(*floor, strict=True), "--", color=_FLOOR_COLOUR, label="floor of the device")
@@ -104,8 +104,7 @@ def _throughput(rows: Sequence[Row], axis: Any) -> None:
 def _p99(rows: Sequence[Row], axis: Any) -> None:
     some = select(rows, suite="concurrency")
     for system in systems_of(some):
-        points = sorted((r["concurrency"], r["p99_ms"]) for r in select(some, system=system))
-        _line(axis, system, points)
+        _line(axis, system, select(some, system=system), "concurrency", "p99_ms")
     _log_scales(axis, sorted({r["concurrency"] for r in some}))
     axis.set_xlabel(f"requests of {some[0]['tokens']} tokens at a time, HTTP")
     axis.set_ylabel("p99, ms")
@@ -115,17 +114,27 @@ def _p99(rows: Sequence[Row], axis: Any) -> None:
 def _line(
     axis: Any,
     system: str,
-    points: Sequence[tuple[float, float]],
+    rows: Sequence[Row],
+    across: str,
+    up: str,
     *,
     label: str | None = None,
     style: str = "o-",
 ) -> None:
+    """A system's figures; where it failed the line is broken and its name says so."""
+    points = sorted((row[across], row.get(up, math.nan)) for row in rows)
+    words = [label or system]
+    if any(row.get("different") for row in rows):
+        words.append("rows differ")
+    failed = [f"{x:,}" for x, y in points if math.isnan(y)]
+    if failed:
+        words.append(f"failed at {', '.join(failed)}")
     index = _KNOWN.index(system) if system in _KNOWN else len(_COLOURS) - 1
     axis.plot(
         *zip(*points, strict=True),
         style,
         color=_COLOURS[index],
-        label=label or system,
+        label=", ".join(words),
         markersize=4,
     )
 
@@ -134,8 +143,8 @@ def _log_scales(axis: Any, ticks: Sequence[float]) -> None:
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     _plain_ticks(axis, ticks)
-    axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axis.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if _is_shown(value) else "")
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axis.yaxis.set_minor_formatter(lambda value, _: f"{value:,g}" if _is_shown(value) else "")
 
 
 def _is_shown(value: float) -> bool:

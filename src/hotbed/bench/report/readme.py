@@ -1,7 +1,7 @@
 """The README's tables, written from rows.
 
-A table stands between ``<!-- numbers:NAME -->`` and ``<!-- /numbers -->``; of rows measured again
-the latest count.
+A table stands between ``<!-- numbers:NAME -->`` and ``<!-- /numbers -->``; of what was measured
+again the newest run counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hotbed.bench.report.aims import PEER, PUBLISHED
-from hotbed.bench.report.results import Row, by_device, markdown, one, read, unique
+from hotbed.bench.report.results import Row, by_device, markdown, newest, one, read, unique
 from hotbed.core.errors import invalid
 
 _CPU_SUITES = {
@@ -75,6 +75,7 @@ def write_readme(readme: Path, results: Path) -> list[str]:
 
 def _cpu_table(results: Path) -> str:
     rows = [r for r in read([results / "cpu.jsonl"]) if r["suite"] in _CPU_SUITES]
+    rows = newest(rows, ("suite",))
     latest = {(r["system"], r["settings"], r["suite"]): r for r in rows}
     systems = list(dict.fromkeys((system, settings) for system, settings, _ in latest))
     systems.sort(key=lambda s: s[0] != "hotbed")
@@ -91,12 +92,12 @@ def _cpu_table(results: Path) -> str:
                 cells.append(f"{row['tokens_per_s']:,}")
         how = next((w for w in ("arrival order", "sorted by length") if w in settings), "")
         lines.append([f"{system}{f', {how}' if how else ''}", *cells])
-    any_row = next(iter(latest.values()))
-    return f"all-MiniLM-L6-v2, fp32, {any_row['device']} ({any_row['date']}):\n\n{markdown(lines)}"
+    where, when = (", ".join(unique(rows, name)) for name in ("device", "date"))
+    return f"all-MiniLM-L6-v2, fp32, {where} ({when}):\n\n{markdown(lines)}"
 
 
 def _engine_table(results: Path) -> str:
-    rows = read([results / "engine-h200.jsonl"])
+    rows = newest(read([results / "engine-h200.jsonl"]), ("model", "n", "tokens"))
     latest = {(r["model"], r["n"], r["tokens"], r["settings"]): r for r in rows}
     best: dict[tuple[str, int, int], Row] = {}  # over the step sizes
     for row in latest.values():
@@ -122,11 +123,11 @@ def _side_by_side(results: Path) -> str:
         for model in unique(rows, "model"):
             lines += _headline(rows, model)
         if len(lines) > 1:
-            row = one(rows, system=PEER)
-            version = "" if row is None else f" {row['version']}"
-            lines[0][2] = f"vLLM{version}"
+            versions = unique([row for row in rows if row["system"] == PEER], "version")
+            lines[0][2] = f"vLLM {', '.join(versions)}"
             heading = f"Side by side on one {device}, the systems of a row in turn in one run"
-            parts.append(f"{heading} ({rows[0]['date']}):\n\n")
+            dates = sorted(unique(rows, "date"))
+            parts.append(f"{heading} ({' to '.join(dict.fromkeys((dates[0], dates[-1])))}):\n\n")
             parts.append(markdown(lines) + "\n")
     return "".join(parts)
 

@@ -11,6 +11,9 @@ from hotbed.bench.report.results import (
     cell_text,
     markdown,
     one,
+    ratio_to_floor,
+    run_of,
+    run_words,
     select,
     systems_of,
     unique,
@@ -20,6 +23,14 @@ _WAYS = {
     "offline": "in process",
     "clients": "client processes, token ids",
     "http": "HTTP",
+}
+_FEW, _BEATEN = "†", "‡"
+_MANY_REQUESTS = 100
+_LEAST_RATIO = 0.98
+_NOTES = {
+    _FEW: f"of fewer than {_MANY_REQUESTS} requests: hardly more than the slowest.",
+    _BEATEN: "faster than the floor: the device was busier, or slower, when its ceilings were"
+    " measured. Nothing can be said of the distance to it.",
 }
 _MEASURED = ("latency", "scoring", "concurrency", "throughput")
 
@@ -34,7 +45,8 @@ def overview(rows: Sequence[Row]) -> str:
         for suite in _MEASURED:
             cells = [r for r in of_model if r["suite"] == suite]
             if cells:
-                parts.append(f"### {_TITLES[suite]}\n\n{_table(cells, suite)}")
+                runs = _runs(cells) if len(_runs_of(rows)) > 1 else ""
+                parts.append(f"### {_TITLES[suite]}\n\n{_table(cells, suite)}{runs}")
         made = _aims(of_model, model)
         if made:
             parts.append(f"### Aims\n\n{made}")
@@ -47,6 +59,19 @@ _TITLES = {
     "concurrency": "Concurrency: over HTTP with tokenising, p50 / p99 ms",
     "throughput": "Throughput: texts/s",
 }
+
+
+def _runs_of(rows: Sequence[Row]) -> set[tuple[str, str]]:
+    return {run_of(row) for row in rows}
+
+
+def _runs(rows: Sequence[Row]) -> str:
+    """Of which run the lines of a table are, where a page has several."""
+    by_way = {way: run_words(select(rows, way=way)[0]) for way in unique(rows, "way")}
+    runs = list(dict.fromkeys(by_way.values()))
+    if len(runs) == 1:
+        return f"\nRun of {runs[0]}.\n"
+    return "\n" + "; ".join(f"{_WAYS[w]}: run of {run}" for w, run in by_way.items()) + ".\n"
 
 
 def _weights(rows: Sequence[Row]) -> str:
@@ -76,14 +101,15 @@ def _table(rows: Sequence[Row], suite: str) -> str:
         floor = ratio = ""
         if ours is not None:
             rate = n * concurrency / ours["floor_ms"] * 1e3
-            floor = f"{rate:,.0f}" if suite == "throughput" else _ms(ours["floor_ms"])
-            ratio = (
-                f"{rate / ours['seq_per_s']:.2f}"
-                if suite == "throughput"
-                else f"{ours['ratio_to_floor']:.2f}"
-            )
+            floor = _per_s(rate) if suite == "throughput" else _ms(ours["floor_ms"])
+            ratio = _over_floor(ours)
         lines.append([name, *cells, floor, ratio])
-    return markdown(lines)
+    notes = "".join(
+        f"\n{mark} {words}\n"
+        for mark, words in _NOTES.items()
+        if any(mark in cell for line in lines for cell in line)
+    )
+    return markdown(lines) + notes
 
 
 def _aims(rows: Sequence[Row], model: str) -> str:
@@ -98,8 +124,9 @@ def _aims(rows: Sequence[Row], model: str) -> str:
 def everything(rows: Sequence[Row]) -> str:
     """All figures of all cells."""
     head = ["model", "suite", "how", "texts", "tokens", "at a time", "system", "requests"]
-    head += ["p50 ms", "p90 ms", "p99 ms", "max ms", "texts/s", "tokens/s", "TFLOP/s"]
-    head += ["floor ms", "p50 / floor", "cosine to Hotbed", "to fp32"]
+    head += ["p50 ms", "p90 ms", f"p99 ms ({_FEW}: of few)", "max ms"]
+    head += ["texts/s", "tokens/s", "TFLOP/s"]
+    head += ["floor ms", "/ floor", "cosine to Hotbed", "to fp32"]
     lines = [head]
     for row in rows:
         if "p50_ms" not in row:
@@ -112,12 +139,14 @@ def everything(rows: Sequence[Row]) -> str:
                 *(str(row[name]) for name in ("n", "tokens", "concurrency")),
                 row["system"] + (" (different)" if row.get("different") else ""),
                 f"{row['requests']:,}",
-                *(_ms(row[f"{name}_ms"]) for name in ("p50", "p90", "p99", "max")),
+                *(_ms(row[f"{name}_ms"]) for name in ("p50", "p90")),
+                _p99(row),
+                _ms(row["max_ms"]),
                 f"{row['seq_per_s']:,.1f}",
                 f"{row['tokens_per_s']:,}",
                 f"{row['tflops']:.1f}" if row["tflops"] >= 1 else f"{row['tflops']:.3f}",
                 _ms(row["floor_ms"]),
-                f"{row['ratio_to_floor']:.2f}",
+                _over_floor(row),
                 *_nearness(row),
             ]
         )
@@ -189,12 +218,24 @@ def _plain(text: str) -> str:
 
 
 def _times(row: Row) -> str:
-    return f"{_ms(row['p50_ms'])} / {_ms(row['p99_ms'])}"
+    return f"{_ms(row['p50_ms'])} / {_p99(row)}"
+
+
+def _p99(row: Row) -> str:
+    return _ms(row["p99_ms"]) + (_FEW if row["requests"] < _MANY_REQUESTS else "")
 
 
 def _rate(row: Row) -> str:
-    rate: float = row["seq_per_s"]
+    return _per_s(row["seq_per_s"])
+
+
+def _per_s(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:,.1f}"
+
+
+def _over_floor(row: Row) -> str:
+    ratio = ratio_to_floor(row)
+    return f"{ratio:.2f}{_BEATEN if ratio < _LEAST_RATIO else ''}"
 
 
 def _ms(value: float) -> str:

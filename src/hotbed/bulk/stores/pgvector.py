@@ -5,7 +5,7 @@ float32 and int8 become `vector`, float16 `halfvec`, packed bits `bit`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,19 @@ from pgvector.psycopg import register_vector
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
+from hotbed.bulk.plain import to_pylist
 from hotbed.bulk.stores.store import FINGERPRINT, ID, Rows, other_vectors
-from hotbed.core.errors import HotbedError, invalid
+from hotbed.core.errors import ErrorCode, HotbedError, invalid
 from hotbed.core.output import OutputDtype
 
 _JSON = "jsonb"
+_PASSES = (
+    psycopg.errors.AdminShutdown,
+    psycopg.errors.CrashShutdown,
+    psycopg.errors.CannotConnectNow,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.SerializationFailure,
+)
 _INCOMING = sql.Identifier("hotbed_incoming")
 
 
@@ -50,14 +58,15 @@ class PgvectorStore:
         try:
             self._connection = psycopg.connect(url)
         except psycopg.Error as error:
-            raise invalid(f"--url: {_one_line(error)}", "url") from None
+            raise HotbedError(ErrorCode.UNAVAILABLE, f"--url: {_one_line(error)}") from None
         try:
             with self._connection.transaction():
                 self._prepare(table, url.rpartition("@")[2])  # without user and password
             register_vector(self._connection)
         except psycopg.Error as error:
+            refused = self._refused(error)
             self._connection.close()
-            raise _refused(error) from None
+            raise refused from None
         except BaseException:
             self._connection.close()
             raise
@@ -87,7 +96,7 @@ class PgvectorStore:
                             copy.write_row([*row, self._rows.recipe.fingerprint])
                 cursor.execute(upsert)
         except psycopg.Error as error:
-            raise _refused(error) from None
+            raise self._refused(error) from None
 
     def count(self) -> int:
         """See `Store`."""
@@ -100,6 +109,12 @@ class PgvectorStore:
     def close(self) -> None:
         """See `Store`."""
         self._connection.close()
+
+    def _refused(self, error: psycopg.Error) -> HotbedError:
+        # The server's message names column and type; its detail would quote values.
+        said = f"PostgreSQL: {error.diag.message_primary or _one_line(error)}"
+        lost = self._connection.broken or isinstance(error, _PASSES)
+        return HotbedError(ErrorCode.UNAVAILABLE, said) if lost else invalid(said)
 
     def _prepare(self, table: str, server: str) -> None:
         with self._connection.cursor() as cursor:
@@ -179,21 +194,9 @@ def _maker(kind: str, dtype: str) -> Callable[[Any], Iterable[Any]]:
                 pgvector.Bit(row.tobytes()) for row in _vectors(array).view(np.uint8) ^ flip
             )
         case "jsonb":
-            return lambda array: [
-                None if v is None else Jsonb(v, _dumps) for v in array.to_pylist()
-            ]
-        case "timestamp without time zone" | "timestamp with time zone":
-            # PostgreSQL counts microseconds.
-            return lambda array: array.cast(
-                pa.timestamp("us", array.type.tz), safe=False
-            ).to_pylist()
+            return lambda array: [None if v is None else Jsonb(v, _dumps) for v in to_pylist(array)]
         case _:
-            return _plain
-
-
-def _plain(array: Any) -> Sequence[Any]:
-    values: list[Any] = array.to_pylist()
-    return values
+            return to_pylist
 
 
 def _vectors(array: Any) -> NDArray[Any]:
@@ -204,11 +207,6 @@ def _vectors(array: Any) -> NDArray[Any]:
 
 def _dumps(value: object) -> bytes:
     return orjson.dumps(value, default=str)
-
-
-def _refused(error: psycopg.Error) -> HotbedError:
-    # The server's message names column and type; its detail would quote values.
-    return invalid(f"PostgreSQL: {error.diag.message_primary or _one_line(error)}")
 
 
 def _one_line(error: Exception) -> str:

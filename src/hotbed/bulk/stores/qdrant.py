@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from qdrant_client import QdrantClient, models
+from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
+from hotbed.bulk.plain import rows_to_pylist
 from hotbed.bulk.stores.store import FINGERPRINT, ID, Rows, other_vectors
-from hotbed.core.errors import invalid
+from hotbed.core.errors import ErrorCode, HotbedError, invalid
 from hotbed.core.output import OutputDtype
 
 
@@ -31,8 +34,23 @@ class QdrantStore:
         self._table = table
         self._column = rows.vector_column
         self._fingerprint = recipe.fingerprint
-        client = QdrantClient(url=url) if "://" in url else QdrantClient(path=url)
+        try:
+            # The client's check of versions warns on a thread of its own, also of a server that is
+            # not there.
+            where = {"url": url, "check_compatibility": False} if "://" in url else {"path": url}
+            client = QdrantClient(**where)
+        except RuntimeError as error:  # another process has the folder
+            raise HotbedError(ErrorCode.UNAVAILABLE, f"--url {url}: {error}") from None
         self._client: Any = client
+        try:
+            with _named():
+                self._prepare(table, url, rows)
+        except BaseException:
+            client.close()
+            raise
+
+    def _prepare(self, table: str, url: str, rows: Rows) -> None:
+        client, recipe = self._client, rows.recipe
         if not client.collection_exists(table):
             client.create_collection(
                 table,
@@ -40,6 +58,9 @@ class QdrantStore:
                     size=recipe.dimensions, distance=models.Distance.COSINE
                 ),
             )
+        vectors = client.get_collection(table).config.params.vectors
+        if getattr(vectors, "size", None) != recipe.dimensions:
+            raise other_vectors(table, url, rows)
         points, _ = client.scroll(table, limit=1, with_payload=[FINGERPRINT])
         if points and (points[0].payload or {}).get(FINGERPRINT) != recipe.fingerprint:
             raise other_vectors(table, url, rows)
@@ -48,17 +69,36 @@ class QdrantStore:
         """See `Store`."""
         for batch in batches:
             points = []
-            for row in batch.to_pylist():
+            for row in rows_to_pylist(batch):
                 vector = [float(value) for value in row.pop(self._column)]
                 number = row.pop(ID)
                 payload = row | {FINGERPRINT: self._fingerprint}
                 points.append(models.PointStruct(id=number, vector=vector, payload=payload))
-            self._client.upsert(self._table, points, wait=True)
+            with _named():
+                self._client.upsert(self._table, points, wait=True)
 
     def count(self) -> int:
         """See `Store`."""
-        return int(self._client.count(self._table, exact=True).count)
+        with _named():
+            return int(self._client.count(self._table, exact=True).count)
 
     def close(self) -> None:
         """See `Store`: also a local folder's lock."""
         self._client.close()
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """What the server or the way to it refuses."""
+    try:
+        yield
+    except ResponseHandlingException as error:
+        raise HotbedError(ErrorCode.UNAVAILABLE, f"Qdrant: {_one_line(error)}") from None
+    except UnexpectedResponse as error:
+        passes = error.status_code is None or error.status_code >= 500 or error.status_code == 429
+        said = f"Qdrant: status {error.status_code} {error.reason_phrase}"
+        raise HotbedError(ErrorCode.UNAVAILABLE, said) if passes else invalid(said) from None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hotbed.rose.kernels.gemm_files import CLUSTER, Epilogue, GemmKernel, Operands
+from hotbed.rose.kernels.gemm_files import CLUSTER, FP8_OPERANDS, Epilogue, GemmKernel, Operands
 
 PACKAGE = "quack-kernels"
 # Read by quack and by the CuTe compiler when they are imported.
@@ -36,7 +36,7 @@ def load() -> Any:
 
 def default_kernels() -> list[GemmKernel]:
     """Every epilogue for BF16 and FP8, in the tile that ROSE takes."""
-    kinds: tuple[Operands, ...] = ("bf16", "fp8")
+    kinds: tuple[Operands, ...] = ("bf16", FP8_OPERANDS)
     return [GemmKernel.chosen(e, operands) for operands in kinds for e in get_args(Epilogue)]
 
 

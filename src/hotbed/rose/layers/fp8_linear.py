@@ -1,7 +1,9 @@
 """A linear layer's product in FP8: e4m3 weights with a scale for each output channel, made when the
 model is built, times e4m3 activations with a scale for each token.
 
-    y[t, n] = scale[t] scale[n] sum_k x[t, k] W[n, k]        sums in fp32, y in BF16
+    y[t, n] = scale[t] scale[n] sum_k x[t, k] W[n, k]        y in BF16
+
+The sums are the tensor core's own, of about 14 bits (`gemm_files.FP8_OPERANDS`).
 
 What reads the layer's result stays BF16: attention, the residual stream, norms, pooling, heads. The
 products come from the folder of kernels, with what follows them in the epilogue, or from
@@ -73,7 +75,7 @@ class Fp8Product:
 
 
 def scaled_mm(x: Fp8Rows, weight: Fp8Rows, bias: Tensor | None) -> Tensor:
-    """x [T, K] times weight [N, K], + bias [N] or None, to BF16 [T, N]; sums in fp32."""
+    """x [T, K] times weight [N, K], + bias [N] or None, to BF16 [T, N]; sums by the tensor core."""
     return torch._scaled_mm(
         x.values,
         weight.values.T,
@@ -81,7 +83,7 @@ def scaled_mm(x: Fp8Rows, weight: Fp8Rows, bias: Tensor | None) -> Tensor:
         scale_b=weight.scales[None],
         bias=bias,
         out_dtype=torch.bfloat16,
-        use_fast_accum=False,
+        use_fast_accum=True,
     )
 
 

@@ -1,6 +1,6 @@
 """Score heads: one pooled row a sequence to logits, and logits to scores; all in fp32.
 
-    logits = W2 act(W1 x + b1) + b2     BERT and RoBERTa: tanh, DistilBERT: ReLU
+    logits = W2 act(W1 x + b1) + b2     BERT and RoBERTa: tanh, DistilBERT: ReLU, others: GELU
     logits = W2 LayerNorm(act(W1 x + b1)) + b2     ModernBERT: GELU
     logits = W x     decoders
 

@@ -142,7 +142,7 @@ def small_decoder(
     ):
         return None
     # One wave of blocks for gate and up at MAX_TOKENS, or the GEMMs of cuBLAS win earlier. H200,
-    # 2026-11-30, device ms against the usual path: 0.6B shape 0.87 / 1.18 at 128 tokens, 1.17 /
+    # 2026-11-30, device ms against the usual path: 0.6B shape 0.85 / 1.18 at 128 tokens, 1.17 /
     # 1.33 at 256; 4B shape 2.58 / 3.18 at 64, 3.99 / 3.32 at 128.
     is_one_wave = 2 * len(first.gate_up) // _ROWS_A_BLOCK <= _MULTIPROCESSORS
     max_tokens = gemm.MAX_TOKENS if is_one_wave else _MAX_TOKENS_OF_MORE

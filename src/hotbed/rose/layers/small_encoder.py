@@ -20,8 +20,8 @@ from hotbed.rose.layers.short_encoder import ShortLayer
 from hotbed.rose.layers.small_steps import has_small_steps, is_small
 
 _WIDTH_MULTIPLE = 128
-# H200, 2026-11-30, bge-m3's shape, device ms against the usual path: 0.51 / 0.75 at 32 tokens, 0.74
-# / 0.84 at 128, 0.96 / 0.91 at 192.
+# H200, 2026-12-01, bge-m3's shape, device ms against the usual path of 2026-11-30: 0.47 / 0.75 at 32
+# tokens, 0.64 / 0.84 at 128; at 192 these kernels took 0.96 / 0.91 before they took 14 % less.
 _MAX_TOKENS = 128
 Pair = tuple[Tensor, Tensor]
 

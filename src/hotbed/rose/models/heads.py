@@ -1,10 +1,12 @@
 """The heads of models that score: where their tensors are stored, and the layer made of them.
 
     bert, roberta   W2 tanh(W1 x + b1) + b2
+    electra         W2 gelu(W1 x + b1) + b2
     distilbert      W2 relu(W1 x + b1) + b2
+    deberta         W2 gelu(W1 x + b1) + b2
     modernbert      W2 LayerNorm(gelu(W1 x + b1)) + b2
     decoder         W x
-    yes_no          (W[yes] - W[no]) x, W the output matrix     (Qwen3-Reranker)
+    yes_no          (W[yes] - W[no]) x, W the output matrix     (Qwen3-Reranker, mxbai-rerank-v2)
 
 x is the pooled row: of the first token or, of decoders, the last; ModernBERT's can be the mean.
 Source of the last: the Qwen3 Embedding report, arXiv 2506.05176. Legend: D hidden, L labels.
@@ -34,7 +36,9 @@ class _Names(NamedTuple):
 _WITH_DENSE: dict[HeadKind, _Names] = {
     "bert": _Names("pooler.dense", "classifier", "tanh"),
     "roberta": _Names("classifier.dense", "classifier.out_proj", "tanh"),
+    "electra": _Names("classifier.dense", "classifier.out_proj", "gelu"),
     "distilbert": _Names("pre_classifier", "classifier", "relu"),
+    "deberta": _Names("pooler.dense", "classifier", "gelu"),
     "modernbert": _Names("head.dense", "classifier", "gelu", "head.norm"),
 }
 

@@ -22,7 +22,7 @@ from hotbed.rose.layers.fp8_linear import Activations, wide
 from hotbed.rose.layers.linear import Linear
 from hotbed.rose.layers.mlp import Mlp
 from hotbed.rose.layers.norm import LinearThenNorm
-from hotbed.rose.layers.relative_bias import RelativeBiasAttention
+from hotbed.rose.layers.relative_bias import RelativeBiasAttention, learned
 from hotbed.rose.weights import Parameter, WeightMap, linear
 
 _UNUSED = (r"embeddings\.position_ids", r"pooler\..*", r"lm_head\..*")
@@ -107,8 +107,7 @@ class Mpnet:
             eps=config.layer_norm_eps,
         )
         self._attention = RelativeBiasAttention(
-            weights["distance"],
-            max_positions=config.longest_sequence,
+            learned(weights["distance"], config.longest_sequence),
             scale=float(config.head_dim**-0.5),
         )
         self._layers = [

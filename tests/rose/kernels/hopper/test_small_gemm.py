@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,32 @@ def test_the_launcher_and_the_kernel_mean_the_same_arguments() -> None:
     body = re.search(r"struct Args \{(.*?)\};", SOURCE, re.DOTALL)
     assert body is not None
     assert re.findall(r"^\s*(u64|float|int) (\w+);", body[1], re.MULTILINE) == told
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+@pytest.mark.parametrize("num_tokens", [32, 128])
+@pytest.mark.parametrize("epilogue", ["qkv", "swiglu", "residual", "project", "gelu", "postnorm"])
+def test_the_compiler_lets_products_follow_each_other(
+    num_tokens: int, epilogue: str, tmp_path: Path
+) -> None:
+    """It waits for each wgmma, and says so, where something else writes the accumulators."""
+    tiling = small_gemm.tiling_of(epilogue, 16, 1024, num_tokens)
+    kernel = small_gemm.Kernel(
+        num_tokens // tiling.token_split,
+        small_gemm._FEATURES[epilogue],
+        tiling.split,
+        tiling.stages,
+        epilogue,
+        16,
+    )
+    source = tmp_path / "kernel.cu"
+    source.write_text(kernel.prologue() + SOURCE)
+    command = ["nvcc", "-arch=sm_90a", "-cubin", "-Xptxas", "-v", str(source)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "registers" in done.stderr, "ptxas has reported"
+    assert "C7515" not in done.stderr
+    assert set(re.findall(r"(\d+) bytes spill", done.stderr)) == {"0"}
 
 
 def test_elsewhere_the_kernels_say_why_they_do_not_run() -> None:

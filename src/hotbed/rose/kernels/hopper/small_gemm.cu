@@ -25,7 +25,8 @@
 // x w and, for 64 features each, sum and sum of squares of x, too.
 //
 // With programmatic dependent launch the first stages of weights are on their way before the kernel
-// waits for the one before it.
+// waits for the one before it. To move the weights of the layer behind this one into the L2 cache
+// meanwhile gained nothing (bench/small_steps.py, 2026-12-01: 0.44 to 0.46 ms instead of 0.44).
 //
 // Defined by the launcher (small_gemm.py): TOK tokens a block, FT, SPLIT, STAGES, EPILOGUE, PARTS of
 // a token's sums, and the wgmma of TOK columns.
@@ -383,8 +384,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     wait_for_predecessor();
     fetch_written(args, fetched, tile, rank, first, first_token);
     float acc[TOK / 2];
-#pragma unroll
-    for (int i = 0; i < TOK / 2; ++i) acc[i] = 0.f;
     for (int step = 0; step < k_steps; ++step) {
       const int stage = step % STAGES;
       barrier_wait(full + 8 * stage, (step / STAGES) & 1);
@@ -392,7 +391,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       const u64 x = descriptor(base + stage * STAGE_BYTES + W_BYTES);
       asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-      for (int k = 0; k < 4; ++k) wgmma(acc, w + 2 * k, x + 2 * k);
+      for (int k = 0; k < 4; ++k) wgmma(acc, w + 2 * k, x + 2 * k, step || k);
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
       // The step before is done with its stage.
       asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");

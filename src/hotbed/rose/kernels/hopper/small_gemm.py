@@ -31,6 +31,8 @@ _MULTIPROCESSORS = 132
 # Of the 227 KiB a block may have, for tiles; 1 KiB is lost to their alignment.
 _SHARED_BYTES = 226 * 1024
 _K_TILE = 64
+# Up to this K sharing it costs more than it saves at 128 tokens.
+_SHALLOW = 2048
 # Values of the residual stream that one block sums.
 _PART = 64
 
@@ -129,21 +131,29 @@ def tiling_of(epilogue: str, tiles: int, k: int, num_tokens: int) -> Tiling:
     of the tokens, which costs reading the weights again from the L2 cache, before they share K.
     H200, 2026-11-30, us a launch in a chain, (split, token_split): QKV of 128 tokens (4, 1) 11.0,
     (2, 1) 8.2, (2, 2) 6.9; gate/up of 256 (1, 4) 13.3, (1, 2) 9.9; out of 256 (4, 2) 9.4, (2, 4)
-    5.8; out of 64 (8, 1) 4.6, (4, 1) 3.7.
+    5.8; out of 64 (8, 1) 4.6, (4, 1) 3.7. In the whole chain (bench/small_steps.py, 2026-12-01), us
+    of all layers: QKV of 64 tokens (2, 1) 643, (2, 2) 629; out of 128 (4, 1) 850, (2, 2) 827;
+    gate/up of 128 with 6 stages 825, with 9 809, of 256 with 6 stages 1,166, with 4 1,144.
     """
     parts = -(-num_tokens // 64)
     if epilogue == "swiglu":
         token_split, most = min(2, parts), 2
     elif _FEATURES[epilogue] == _WIDE:
-        token_split, most = parts, 2
+        token_split, most = parts if epilogue == "gelu" else max(parts, min(2, num_tokens // 32)), 2
+    elif parts == 2:
+        token_split, most = (2, 2) if k <= _SHALLOW else (1, 4)
     else:
-        token_split, most = 1 if parts <= 2 else parts, 4
+        token_split, most = parts, 4
     split = most
     while split > 1 and (tiles * split * token_split > _MULTIPROCESSORS or (k // _K_TILE) % split):
         split //= 2
     features = _FEATURES[epilogue]
     room = _SHARED_BYTES // (2 * _K_TILE * (features + num_tokens // token_split))
-    wanted = 6 if token_split > 1 and features == _WIDE else 12
+    wanted = 12
+    if epilogue == "swiglu":
+        wanted = 12 if num_tokens // token_split <= 64 else 4
+    elif token_split > 1 and features == _WIDE:
+        wanted = 6
     return Tiling(split, token_split, min(k // _K_TILE // split, room, wanted))
 
 
@@ -184,13 +194,19 @@ class SmallGemm:
 
 
 def _wgmma(n: int) -> str:
-    """The function `wgmma` of the kernel: 64 x n += 64 x 16 times 16 x n, n / 2 floats a thread."""
+    """The function `wgmma` of the kernel: 64 x n += 64 x 16 times 16 x n, n / 2 floats a thread.
+
+    The first of a sum says so instead of finding zeros: whatever else writes the accumulators may
+    make the compiler wait for each wgmma (ptxas C7515).
+    """
     floats = n // 2
     registers = ", ".join(f"%{i}" for i in range(floats))
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(floats))
     return (
         f"__device__ __forceinline__ void wgmma(float (&d)[{floats}], unsigned long long a,"
-        f" unsigned long long b) {{\n"
-        f'  asm volatile("wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{registers}}},'
-        f' %{floats}, %{floats + 1}, 1, 1, 1, 0, 0;" : {outputs} : "l"(a), "l"(b));\n}}\n'
+        f" unsigned long long b, int is_more) {{\n"
+        f'  asm volatile("{{.reg .pred more; setp.ne.b32 more, %{floats + 2}, 0;'
+        f" wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{registers}}},"
+        f' %{floats}, %{floats + 1}, more, 1, 1, 0, 0;}}"'
+        f' : {outputs} : "l"(a), "l"(b), "r"(is_more));\n}}\n'
     )
