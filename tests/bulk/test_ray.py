@@ -24,6 +24,7 @@ from tests.bulk.jobs import embed, result, texts, write_jsonl  # noqa: E402
 from tests.support.checkpoints import make_bert  # noqa: E402
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(600),
     # Of Ray's own start, which the job does not touch.
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning"),

@@ -131,8 +131,10 @@ def test_multilingual_e5_over_http_with_its_prompts_by_input_type(
     e5_folder: Path, e5_reference: Reference, tmp_path: Path
 ) -> None:
     """The whole service on a model of another family of tokenizers."""
-    with running(tmp_path / "log", str(e5_folder)) as service:
-        client = openai.OpenAI(base_url=f"{service.base_url}/v1", api_key="unused")
+    with (
+        running(tmp_path / "log", str(e5_folder)) as service,
+        openai.OpenAI(base_url=f"{service.base_url}/v1", api_key="unused") as client,
+    ):
         model = client.models.list().data[0].id
         for kind, prompt in (("query", "query"), ("document", "passage")):
             answer = client.embeddings.create(

@@ -298,6 +298,7 @@ async def test_json_content_types(client: httpx.AsyncClient, content_type: str):
         ("deflate", zlib.compress(GOOD)),
         ("identity", GOOD),
     ],
+    ids=["gzip", "x-gzip", "deflate", "identity"],
 )
 async def test_compressed_bodies_give_the_same_answer(client, encoding: str, body: bytes):
     plain = await client.post("/v1/embeddings", content=GOOD, headers=JSON)

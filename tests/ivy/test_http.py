@@ -121,6 +121,7 @@ def raw_deflate(data: bytes) -> bytes:
         (zlib.compress(TEXT), b"deflate"),
         (raw_deflate(TEXT), b"deflate"),
     ],
+    ids=["gzip", "deflate", "raw deflate"],
 )
 def test_compressed_bodies_are_read(body, encoding):
     assert decompress(body, encoding, max_bytes=len(TEXT)) == TEXT

@@ -24,7 +24,11 @@ from tests.ivy.harness import (
     unix_address,
 )
 
-pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="package"),
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("others_left_nothing"),
+]
 DOCUMENTS = [["the cat", "is a fast dog"], ["this house"], ["a", "b", "c d"]]
 PATH = "/v1/contextualizedembeddings"
 

@@ -31,6 +31,7 @@ from tests.ivy.harness import (
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.filterwarnings("ignore"),  # of the clients' own code
+    pytest.mark.usefixtures("others_left_nothing"),
 ]
 QUERY = "the fast cat"
 DOCUMENTS = ["a dog", "the cat is fast", "a house", "the fast cat in the house"]

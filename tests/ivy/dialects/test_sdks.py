@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="package"),
     # What the clients' own code is warned of is not ours.
     pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("others_left_nothing"),
 ]
 TEXTS = ["the cat", "a fast dog"]
 QUERY, PASSAGE = EncodeOptions(prefix="query: "), EncodeOptions(prefix="passage: ")
