@@ -232,7 +232,7 @@ async def test_drain_refuses_new_items_finishes_the_old_and_ends_streams(tulip: 
     await stream.send({1: [[1]], 2: [[2]]})
     await tulip.begun(1)
     unary = asyncio.ensure_future(tulip.embed([[3]]))
-    await tulip.stub.Info(pb.InfoRequest(), timeout=WAIT_S)
+    await tulip.accepted(3)
     tulip.stop.set()
     await wait_for_health(tulip, NOT_SERVING)
     for name in NAMES:
