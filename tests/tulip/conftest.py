@@ -56,10 +56,10 @@ class Running:
         """Wait until this many steps after the start have begun."""
         await asyncio.to_thread(self.engine.wait_begun, self.steps_before + num_steps)
 
-    async def accepted(self, num_items: int) -> None:
-        """Wait until this many items are open."""
+    async def open_items(self, num_items: int) -> None:
+        """Wait until exactly this many are open; calls of one connection may pass each other."""
         async with asyncio.timeout(WAIT_S):
-            while (await self.stub.Stats(pb.StatsRequest())).open_items < num_items:
+            while (await self.stub.Stats(pb.StatsRequest())).open_items != num_items:
                 await asyncio.sleep(0.01)
 
     async def embed(self, ids: Sequence[Sequence[int]], timeout: float = WAIT_S) -> pb.Rows:

@@ -196,7 +196,7 @@ async def test_a_dead_engine_answers_every_waiter_turns_health_and_ends_the_proc
     await tulip.begun(1)
     await stream.send({i: [[i]] for i in range(2, 10)})
     unary = asyncio.ensure_future(tulip.embed([[5]]))
-    await tulip.stub.Info(pb.InfoRequest(), timeout=WAIT_S)
+    await tulip.open_items(10)
     health = asyncio.ensure_future(wait_for_health(tulip, NOT_SERVING))
     tulip.engine.die()
     for result in (await stream.receive(9)).values():
@@ -232,7 +232,7 @@ async def test_drain_refuses_new_items_finishes_the_old_and_ends_streams(tulip: 
     await stream.send({1: [[1]], 2: [[2]]})
     await tulip.begun(1)
     unary = asyncio.ensure_future(tulip.embed([[3]]))
-    await tulip.accepted(3)
+    await tulip.open_items(3)
     tulip.stop.set()
     await wait_for_health(tulip, NOT_SERVING)
     for name in NAMES:
