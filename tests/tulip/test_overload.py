@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 
 import numpy as np
+import pytest
 from grpc_health.v1 import health_pb2
 
 from hotbed.core.errors import ErrorCode
@@ -91,6 +92,7 @@ async def reading_all(sender: Sender, reading: asyncio.Future[None]) -> None:
         await reading
 
 
+@pytest.mark.alone
 async def test_at_three_times_its_capacity_it_goes_on_at_full_rate(start_tulip: StartTulip) -> None:
     engine = Counting()
     port = free_port()
