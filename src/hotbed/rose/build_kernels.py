@@ -113,23 +113,27 @@ def find_tools(kernels: Sequence[Kernel], cudart: Path | None) -> Tools:
 
 def build(kernel: Kernel, folder: Path, tools: Tools) -> Path:
     """Compile and link one kernel; the file appears whole or not at all."""
-    target = folder / kernel.file_name
     if isinstance(kernel, Fa4Kernel):
         compiled = fa4_build.compile_kernel(kernel, tools.sources[fa4_build.PACKAGE])
     else:
         compiled = gemm_build.compile_kernel(kernel, tools.sources[gemm_build.PACKAGE])
-    with tempfile.TemporaryDirectory(dir=folder) as name:
+    return link(compiled, folder / kernel.file_name, tools)
+
+
+def link(compiled: Any, target: Path, tools: Tools) -> Path:
+    """A compiled function as a library of its own; the file appears whole or not at all."""
+    with tempfile.TemporaryDirectory(dir=target.parent) as name:
         scratch = Path(name)
         (scratch / "stub.c").write_text(_STUB)
         compiled.export_to_c(object_file_path=str(scratch / "kernel.o"), function_name="run")
-        link = [
+        command = [
             *(tools.compiler, "-O2", "-fPIC", "-shared", "-s", "-Wl,--no-undefined"),
             *("-o", str(scratch / "kernel.so"), str(scratch / "kernel.o"), str(scratch / "stub.c")),
             *(str(tools.dsl_runtime), str(tools.cudart), f"-L{tools.tvm_ffi_dir}", "-ltvm_ffi"),
         ]
-        done = subprocess.run(link, capture_output=True, text=True, check=False)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode:
-            raise invalid(f"linking {kernel.file_name} failed: {done.stderr[-2000:]}")
+            raise invalid(f"linking {target.name} failed: {done.stderr[-2000:]}")
         (scratch / "kernel.so").replace(target)
     return target
 

@@ -1,0 +1,259 @@
+"""Large steps with every pass between two products inside one: `python -m bench.large_steps`.
+
+    python -m bench.large_build --out kernels-large                           (no GPU needed)
+    python -m bench.large_steps --kernel-dir kernels --large kernels-large --out large-steps.jsonl
+
+Models of `bench.shapes` with random weights, as ROSE runs them and by `bench.large_models`, each as
+one CUDA graph a step, replayed in turn. Right first: each kernel against its reference, then both
+models' rows against plain fp32. Then each kernel against cuBLAS's bare product.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bench.gemm import CHECKED_ROWS, Call, Row, time_us
+from bench.large_kernels import HEAD_DIM, Columns, Kernels, Products, References, Rows
+from bench.large_models import FusedDecoder, FusedEncoder, finish
+from hotbed.bench import rows
+from hotbed.bench.shapes import SHAPES, random_weights
+from hotbed.doctor.plain import plain_row
+from hotbed.rose.attention.select import AttentionSettings, select_backend
+from hotbed.rose.batch import LengthGroup, PackedBatch
+from hotbed.rose.compute import Compute, open_mode
+from hotbed.rose.kernels import files
+from hotbed.rose.kernels.fp8 import quantize_rows
+from hotbed.rose.layers.fused import with_mode
+from hotbed.rose.layers.rotary_scaling import plain_frequencies
+from hotbed.rose.registry import FAMILIES
+
+DEVICE = torch.device("cuda", 0)
+STEPS = ((8, 128), (2, 512), (4, 512), (8, 512), (16, 512), (25, 512), (1, 4096), (2, 4096))
+# The 0.6B shape's layer; bge-m3's has the same width.
+HEADS, KV, D, F_DECODER, F_ENCODER = 16, 8, 1024, 3072, 4096
+QKV = (HEADS + 2 * KV) * HEAD_DIM
+# FP8's sums by the tensor core have 14 bits; two sums of D squares in other orders.
+MAX_ERROR = {"fp8_qkv": 16.0}
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(shape, device=DEVICE, dtype=torch.bfloat16)
+
+
+def of_columns(n: int) -> Tensor:
+    return torch.randn(1, n, device=DEVICE)
+
+
+def columns() -> Columns:
+    norms = (1 + 0.1 * torch.randn(HEAD_DIM, device=DEVICE) for _ in range(2))
+    return Columns.of(plain_frequencies(HEAD_DIM, 1e6, DEVICE), *norms, HEADS, KV)
+
+
+def errors(products: Products) -> dict[str, float]:
+    """Largest error of each kernel as a share of one rounding to BF16 and 2e-3; 1 is right.
+
+    Expected is computed in fp32, so that one rounding is allowed, not two.
+    """
+    right, worst = References(), dict[str, float]()
+
+    def note(name: str, got: Tensor, expected: Tensor) -> None:
+        error = (got.float() - expected.float()).abs() / (2**-8 * expected.float().abs() + 2e-3)
+        worst[name] = max(worst.get(name, 0.0), float(error.max()))
+
+    for m in CHECKED_ROWS:
+        x, scale = random(m, D), torch.rand(1, m, device=DEVICE) + 0.5
+        wide_x, norm = x.float(), Rows(scale, 0.1 * torch.randn(1, m, device=DEVICE))
+        at, head = torch.randint(32_768, (1, m), device=DEVICE).float(), columns()
+        weight = random(QKV, D) / D**0.5
+        expected = right.qkv(wide_x, weight.float(), scale, at, head)
+        note("qkv", products.qkv(x, weight, scale, at, head), expected)
+        fp8 = (quantize_rows(x), quantize_rows(weight), at, head)
+        note("fp8_qkv", products.fp8_qkv(*fp8), right.fp8_qkv(*fp8))
+        weight = random(2 * F_DECODER, D) / D**0.5
+        expected = right.swiglu(wide_x, weight.float(), scale)
+        note("swiglu", products.swiglu(x, weight, scale), expected)
+        wg, wb = of_columns(len(weight)), of_columns(len(weight))
+        for gelu in (False, True):
+            got = products.ln_bias(x, weight, norm, wg, wb, gelu=gelu)
+            expected = right.ln_bias(wide_x, weight.float(), norm, wg, wb, gelu=gelu)
+            note(f"ln_bias, gelu {gelu}", got, expected)
+        weight, wide = random(D, F_ENCODER) / F_ENCODER**0.5, random(m, F_ENCODER)
+        for name in ("add", "ln_add"):
+            residual = random(m, D)
+            plain = residual.float()
+            if name == "add":
+                got = products.add_(wide, weight, residual)
+                expected = right.add_(wide.float(), weight.float(), plain)
+            else:
+                bias, w = of_columns(D), of_columns(D)
+                sums, got = products.ln_add_(wide, weight, bias, residual, norm, w)
+                more = (bias, plain, norm, w)
+                expected_sums, expected = right.ln_add_(wide.float(), weight.float(), *more)
+                note("ln_add, sums", sums, expected_sums)
+            note(name, residual, plain)
+            note(f"{name}, squares", got, expected)
+    return worst
+
+
+def graph_of(forward: Callable[[PackedBatch], Tensor], batch: PackedBatch) -> torch.cuda.CUDAGraph:
+    """The step, run once before it is captured."""
+    forward(batch)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        forward(batch)
+    return graph
+
+
+def step_of(count: int, length: int, vocabulary: int) -> PackedBatch:
+    """`count` texts of `length` random ids."""
+    generator = torch.Generator(DEVICE).manual_seed(count * length)
+    total = count * length
+    offsets = torch.tensor([0, *accumulate([length] * count)], dtype=torch.int32, device=DEVICE)
+    ids = torch.randint(vocabulary, (total,), generator=generator, device=DEVICE)
+    return PackedBatch(
+        token_ids=ids.int(),
+        positions=torch.arange(total, dtype=torch.int32, device=DEVICE) % length,
+        num_tokens=total,
+        cu_seqlens=offsets,
+        max_seqlen=length,
+        groups=(LengthGroup(0, count, length),),
+        restore=np.arange(count),
+    )
+
+
+def measure(model: str, options: argparse.Namespace, products: Products) -> Iterator[Row]:
+    shape = SHAPES[model]
+    config, weights, family = shape.config, random_weights(shape, DEVICE), FAMILIES[shape.family]
+    settings = AttentionSettings(kernel_dir=options.kernel_dir)
+    backend = select_backend(family.attention_specs(config)[0], DEVICE, settings=settings)
+    with with_mode(open_mode(Compute(torch.bfloat16), options.kernel_dir, DEVICE)):
+        kind: Any = FusedDecoder if shape.family == "decoder" else FusedEncoder
+        forwards = {
+            "as now": family.build(config, weights, [backend]).forward,
+            "fused": kind(config, weights, backend, products).forward,
+        }
+    batch = step_of(4, 512, config.vocab_size)
+    expected = plain_row(shape.family, config, shape.recipe, weights, batch.token_ids[:512])
+    cosines = {}
+    for name, forward in forwards.items():
+        states = forward(batch)[:512].float()
+        row = {"last": states[-1], "cls": states[0]}.get(shape.recipe.pooling, states.mean(0))
+        cosines[name] = float(F.cosine_similarity(expected, row, dim=0))
+    print(f"{model}: cosine to fp32 {cosines}", flush=True)
+    if not cosines["fused"] > cosines["as now"] - 1e-3:
+        sys.exit("the fused layers are wrong: nothing is timed")
+    for count, length in STEPS:
+        batch = step_of(count, length, config.vocab_size)
+        graphs = {name: graph_of(forward, batch) for name, forward in forwards.items()}
+        times = replay_ms({name: graph.replay for name, graph in graphs.items()}, options.reps)
+        print(f"  {count} x {length}: " + ", ".join(f"{n} {t:.3f} ms" for n, t in times.items()))
+        for name, ms in times.items():
+            yield {
+                "model": model,
+                "batch": count,
+                "tokens": length,
+                "settings": f"large steps, {name}",
+                "device_ms": round(ms, 4),
+                "cosine": cosines[name],
+            }
+
+
+def replay_ms(calls: dict[str, Call], reps: int) -> dict[str, float]:
+    """Median of a call's device time, the calls in turn."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for rep in range(reps + 3):
+        for name, call in calls.items():
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            call()
+            stop.record()
+            stop.synchronize()
+            if rep >= 3:
+                times[name].append(start.elapsed_time(stop))
+    return {name: float(np.median(some)) for name, some in times.items()}
+
+
+def calls_of(products: Products, m: int) -> dict[str, tuple[Call, float]]:
+    """Each kernel at `m` rows and bare products by cuBLAS, with their FLOPs."""
+    x, attended, residual = random(m, D), random(m, HEADS * HEAD_DIM), random(m, D)
+    gated, wide, qkv = random(m, F_DECODER), random(m, F_ENCODER), random(QKV, D)
+    gate_up, up, head = random(2 * F_DECODER, D), random(F_ENCODER, D), columns()
+    out, down = random(D, HEADS * HEAD_DIM), random(D, F_DECODER)
+    square, last = random(D, D), random(D, F_ENCODER)
+    scale, at = torch.rand(1, m, device=DEVICE), torch.arange(m, device=DEVICE).float()[None]
+    norm, squares = Rows(scale, scale), torch.rand(m, D // 128, device=DEVICE)
+    bias, w, wide_row = of_columns(D), of_columns(D), of_columns(F_ENCODER)
+    fp8 = (quantize_rows(x), quantize_rows(qkv))
+    p = products
+    calls: dict[str, tuple[Call, int]] = {
+        "qkv cuBLAS": (lambda: x @ qkv.T, D * QKV),
+        "qkv": (lambda: p.qkv(x, qkv, scale, at, head), D * QKV),
+        "fp8_qkv": (lambda: p.fp8_qkv(*fp8, at, head), D * QKV),
+        "out cuBLAS": (lambda: residual.addmm_(attended, out.T), len(out.T) * D),
+        "out": (lambda: p.add_(attended, out, residual), len(out.T) * D),
+        "swiglu": (lambda: p.swiglu(x, gate_up, scale), 2 * D * F_DECODER),
+        "down cuBLAS": (lambda: residual.addmm_(gated, down.T), F_DECODER * D),
+        "down": (lambda: p.add_(gated, down, residual), F_DECODER * D),
+        "up cuBLAS": (lambda: x @ up.T, D * F_ENCODER),
+        "ln_bias": (lambda: p.ln_bias(x, up, norm, wide_row, wide_row, gelu=False), D * F_ENCODER),
+        "ln_gelu": (lambda: p.ln_bias(x, up, norm, wide_row, wide_row, gelu=True), D * F_ENCODER),
+        "ln_add square": (lambda: p.ln_add_(x, square, bias, residual, norm, w), D * D),
+        "last cuBLAS": (lambda: wide @ last.T, F_ENCODER * D),
+        "ln_add last": (lambda: p.ln_add_(wide, last, bias, residual, norm, w), F_ENCODER * D),
+        "finish": (lambda: finish(squares, D, 1e-6), D * D),
+        "finish LayerNorm": (lambda: finish(squares, D, 1e-6, squares), D * D),
+    }
+    return {name: (call, 2.0 * m * size) for name, (call, size) in calls.items()}
+
+
+def measure_kernels(products: Products, reps: int) -> Iterator[Row]:
+    for m in (1024, 4096, 8192):
+        for name, (call, flops) in calls_of(products, m).items():
+            us = time_us({name: call}, flops, reps)[name]
+            print(f"  {m:6} {name:16} {us:8.1f} us", flush=True)
+            yield {"model": f"large {name}", "tokens": m, "p50_ms": us / 1e3}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kernel-dir", type=Path, required=True)
+    parser.add_argument("--large", type=Path, required=True, help="of bench.large_build")
+    parser.add_argument("--models", nargs="+", default=["pplx-embed-0.6b", "bge-m3"])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--reps", type=int, default=15)
+    parser.add_argument("--commit", help="for the rows, where the tree is no git checkout")
+    options = parser.parse_args()
+    if (reason := files.missing(options.large, DEVICE)) is not None:
+        print(reason, file=sys.stderr)
+        return 2
+    torch.manual_seed(0)
+    kernels = Kernels(options.large, DEVICE)
+    worst = errors(kernels)
+    print("errors as shares of one rounding:", worst, flush=True)
+    if wrong := [name for name, error in worst.items() if error > MAX_ERROR.get(name, 1.5)]:
+        print("wrong:", wrong, file=sys.stderr)
+        return 1
+    where = {"device": torch.cuda.get_device_name(), "commit": options.commit or rows.commit()}
+    parts = [measure_kernels(kernels, options.reps)]
+    parts += [measure(model, options, kernels) for model in options.models]
+    for part in parts:
+        for fields in part:
+            if options.out is not None:
+                rows.append(options.out, [rows.row("large-steps", "hotbed", **fields, **where)])
+    return 0
+
+
+if __name__ == "__main__":
+    with torch.inference_mode():
+        sys.exit(main())
