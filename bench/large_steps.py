@@ -161,11 +161,11 @@ def measure(model: str, options: argparse.Namespace, products: Products) -> Iter
         for name, ms in times.items():
             yield {
                 "model": model,
-                "batch": count,
+                "n": count,
                 "tokens": length,
                 "settings": f"large steps, {name}",
                 "device_ms": round(ms, 4),
-                "cosine": cosines[name],
+                "cosine_min": cosines[name],
             }
 
 
