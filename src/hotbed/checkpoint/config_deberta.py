@@ -18,15 +18,11 @@ def read_deberta(fields: Fields, name: str) -> Architecture:
     fields.require("conv_kernel_size", 0)
     fields.require("embedding_size", fields.count("hidden_size"))
     fields.require("type_vocab_size", 0)
-    # Absent, these mean something else to transformers: they must be there.
-    for field, wanted in (
-        ("relative_attention", True),
-        ("position_biased_input", False),
-        ("share_att_key", True),
-        ("norm_rel_ebd", "layer_norm"),
-    ):
-        if fields.values.get(field) != wanted:
-            raise unsupported(fields.path, field, fields.values.get(field), (wanted,))
+    # Absent, these mean something else to transformers.
+    fields.require_stated("relative_attention", True)
+    fields.require_stated("position_biased_input", False)
+    fields.require_stated("share_att_key", True)
+    fields.require_stated("norm_rel_ebd", "layer_norm")
     kinds = fields.values.get("pos_att_type")
     listed = kinds.split("|") if isinstance(kinds, str) else kinds
     if not isinstance(listed, list) or sorted(map(str, listed)) != sorted(_BOTH):

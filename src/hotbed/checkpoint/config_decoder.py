@@ -212,7 +212,7 @@ TYPES: dict[str, ModelType] = {
             "Qwen3Model",
             "Qwen3ForCausalLM",
             "Qwen3ForSequenceClassification",
-            "PPLXQwen3Model",
+            PPLX_CLASS,
         ),
         example=("Qwen3-Embedding (bidirectional with `is_causal` false), Qwen3-Reranker"),
         heads={"Qwen3ForCausalLM": "yes_no", "Qwen3ForSequenceClassification": "decoder"},
@@ -220,7 +220,7 @@ TYPES: dict[str, ModelType] = {
     "bidirectional_pplx_qwen3": ModelType(
         "decoder",
         read_pplx,
-        ("PPLXQwen3Model",),
+        (PPLX_CLASS,),
         example="pplx-embed-v1, pplx-embed-context-v1 (rows of chunks)",
     ),
 }

@@ -68,6 +68,11 @@ class Fields:
         if value is not None and value not in supported:
             raise unsupported(self.path, field, value, supported)
 
+    def require_stated(self, field: str, wanted: object) -> None:
+        """Refuse any value but one, and its absence: where that means something else."""
+        if (value := self.values.get(field)) != wanted:
+            raise unsupported(self.path, field, value, (wanted,))
+
     def class_name(self, supported: tuple[str, ...]) -> str:
         """``architectures[0]``, one of `supported`; the first of them if the file names none."""
         names = self.values.get("architectures") or [supported[0]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hotbed.checkpoint.config_fields import Architecture, Fields, ModelType
-from hotbed.checkpoint.folder import unsupported
 from hotbed.checkpoint.records import JinaBertConfig
 
 JINA_CLASSES = ("JinaBertModel", "JinaBertForMaskedLM")
@@ -13,9 +12,8 @@ def read_jina_bert(fields: Fields, name: str) -> Architecture:
     """With ALiBi and a GeGLU, as published. jina-embeddings-v2-base-code has norms on q and k under
     the same fields: its tensors refuse it.
     """
-    for field, wanted in (("position_embedding_type", "alibi"), ("feed_forward_type", "geglu")):
-        if fields.values.get(field) != wanted:
-            raise unsupported(fields.path, field, fields.values.get(field), (wanted,))
+    fields.require_stated("position_embedding_type", "alibi")
+    fields.require_stated("feed_forward_type", "geglu")
     fields.require("hidden_act", "gelu")
     fields.require("is_decoder", False)
     config = fields.convert(JinaBertConfig)
@@ -27,10 +25,7 @@ TYPES: dict[str, ModelType] = {
     "jina_bert": ModelType(
         "jina_bert",
         read_jina_bert,
-        (
-            "JinaBertModel",
-            "JinaBertForMaskedLM",
-        ),
+        JINA_CLASSES,
         example="jina-embeddings-v2 (small, base), whose files say `bert`",
     ),
 }

@@ -51,8 +51,11 @@ _Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of a BERT encoder's config.json that the model uses; with its relatives."""
+class _Encoder(msgspec.Struct, frozen=True, kw_only=True):
+    """What config.json of BERT and its relatives has in common; heads share the hidden size.
+
+    Other records keep their fields in an order of their own: it is part of a model's fingerprint.
+    """
 
     vocab_size: _Count
     hidden_size: _Count
@@ -60,6 +63,20 @@ class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
     num_attention_heads: _Count
     intermediate_size: _Count
     max_position_embeddings: _Count
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens that there are positions for."""
+        return self.max_position_embeddings
+
+
+class BertConfig(_Encoder, frozen=True, kw_only=True):
+    """Fields of a BERT encoder's config.json that the model uses; with its relatives."""
+
     type_vocab_size: _Count = 2
     layer_norm_eps: _Positive = 1e-12
     hidden_act: str = "gelu"
@@ -67,10 +84,6 @@ class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Row of the position table that a sequence's first token takes."""
     naming: Literal["bert", "distilbert", "flash"] = "bert"
     """Of the tensors; DistilBERT has no token types either. ``flash``: Jina's own code of XLM-R."""
-
-    @property
-    def head_dim(self) -> int:
-        return self.hidden_size // self.num_attention_heads
 
     @property
     def longest_sequence(self) -> int:
@@ -109,34 +122,19 @@ class DecoderConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_position_embeddings
 
 
-class ModernBertConfig(msgspec.Struct, frozen=True, kw_only=True):
+class ModernBertConfig(_Encoder, frozen=True, kw_only=True):
     """Fields of a ModernBERT encoder's config.json, and what follows from them.
 
     Local layers see `window` tokens on each side and rotate by `local_theta`, the others see all
     and rotate by `global_theta`.
     """
 
-    vocab_size: _Count
-    hidden_size: _Count
-    num_hidden_layers: _Count
-    num_attention_heads: _Count
-    intermediate_size: _Count
-    max_position_embeddings: _Count
     global_theta: _Positive
     local_theta: _Positive
     window: _Count
     is_local: tuple[bool, ...]
     """For each layer."""
     norm_eps: _Positive = 1e-5
-
-    @property
-    def head_dim(self) -> int:
-        return self.hidden_size // self.num_attention_heads
-
-    @property
-    def longest_sequence(self) -> int:
-        """Tokens that there are positions for."""
-        return self.max_position_embeddings
 
 
 class Gemma3Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,21 +168,12 @@ class Gemma3Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_position_embeddings
 
 
-class MpnetConfig(msgspec.Struct, frozen=True, kw_only=True):
+class MpnetConfig(_Encoder, frozen=True, kw_only=True):
     """Fields of MPNet's config.json that the model uses."""
 
-    vocab_size: _Count
-    hidden_size: _Count
-    num_hidden_layers: _Count
-    num_attention_heads: _Count
-    intermediate_size: _Count
     max_position_embeddings: Annotated[int, msgspec.Meta(ge=3, le=2**31 - 1)]
     relative_attention_num_buckets: Annotated[int, msgspec.Meta(ge=4, multiple_of=4)] = 32
     layer_norm_eps: _Positive = 1e-12
-
-    @property
-    def head_dim(self) -> int:
-        return self.hidden_size // self.num_attention_heads
 
     @property
     def position_offset(self) -> int:
@@ -197,60 +186,26 @@ class MpnetConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_position_embeddings - self.position_offset
 
 
-class DebertaConfig(msgspec.Struct, frozen=True, kw_only=True):
+class DebertaConfig(_Encoder, frozen=True, kw_only=True):
     """Fields of DeBERTa-v3's config.json that the model uses."""
 
-    vocab_size: _Count
-    hidden_size: _Count
-    num_hidden_layers: _Count
-    num_attention_heads: _Count
-    intermediate_size: _Count
     max_position_embeddings: Annotated[int, msgspec.Meta(ge=2, le=2**31 - 1)]
+    """That the buckets of the distances were laid out for."""
     position_buckets: Annotated[int, msgspec.Meta(ge=4)]
     """Of the distances to one side; those to the other have as many."""
     layer_norm_eps: _Positive = 1e-7
 
-    @property
-    def head_dim(self) -> int:
-        return self.hidden_size // self.num_attention_heads
 
-    @property
-    def longest_sequence(self) -> int:
-        """Tokens that the buckets of the distances were laid out for."""
-        return self.max_position_embeddings
+class JinaBertConfig(_Encoder, frozen=True, kw_only=True):
+    """Fields of config.json of Jina's BERT that the model uses; ALiBi itself knows no end."""
 
-
-class JinaBertConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of config.json of Jina's BERT that the model uses."""
-
-    vocab_size: _Count
-    hidden_size: _Count
-    num_hidden_layers: _Count
-    num_attention_heads: _Count
-    intermediate_size: _Count
-    max_position_embeddings: _Count
     type_vocab_size: _Count = 2
     layer_norm_eps: _Positive = 1e-12
 
-    @property
-    def head_dim(self) -> int:
-        return self.hidden_size // self.num_attention_heads
 
-    @property
-    def longest_sequence(self) -> int:
-        """Tokens of the longest text; ALiBi itself knows no end."""
-        return self.max_position_embeddings
-
-
-class RotaryBertConfig(msgspec.Struct, frozen=True, kw_only=True):
+class RotaryBertConfig(_Encoder, frozen=True, kw_only=True):
     """Fields of config.json of Nomic's and GTE's BERT, and what follows from them."""
 
-    vocab_size: _Count
-    hidden_size: _Count
-    num_hidden_layers: _Count
-    num_attention_heads: _Count
-    intermediate_size: _Count
-    max_position_embeddings: _Count
     rope_theta: _Positive
     rope_scaling: RopeScaling | None = None
     gate: Literal["silu", "gelu"]
@@ -260,15 +215,6 @@ class RotaryBertConfig(msgspec.Struct, frozen=True, kw_only=True):
     layer_norm_eps: _Positive = 1e-12
     type_vocab_size: Annotated[int, msgspec.Meta(ge=0)] = 2
     """0: no table of token types."""
-
-    @property
-    def head_dim(self) -> int:
-        return self.hidden_size // self.num_attention_heads
-
-    @property
-    def longest_sequence(self) -> int:
-        """Tokens that there are positions for."""
-        return self.max_position_embeddings
 
 
 class T5Config(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,6 +57,11 @@ def linear(
     return made
 
 
+def layer_norm(name: str, source: str, width: int) -> dict[str, Parameter]:
+    """Parameters ``name.weight`` and ``name.bias``, each [width]."""
+    return {f"{name}.{p}": Parameter((f"{source}.{p}",), (width,)) for p in ("weight", "bias")}
+
+
 def load_weights(
     checkpoint: Checkpoint,
     weight_map: WeightMap,

@@ -70,47 +70,24 @@ GEMMA3 = Gemma3Config(
     is_local=(True, False),
     is_causal=False,
 )
-MPNET = MpnetConfig(
-    vocab_size=60,
-    hidden_size=WIDTH,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=INNER,
-    max_position_embeddings=66,
-)
+# Encoders with two heads differ in what stands behind these.
+ENCODER: dict[str, Any] = {
+    "vocab_size": 60,
+    "hidden_size": WIDTH,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": INNER,
+    "max_position_embeddings": 64,
+}
+MPNET = MpnetConfig(**ENCODER | {"max_position_embeddings": 66})
 DEBERTA = DebertaConfig(
-    vocab_size=60,
-    hidden_size=WIDTH,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=INNER,
-    max_position_embeddings=64,
+    **ENCODER,
     position_buckets=4,  # so that texts of 9 tokens go past those of their own
 )
-JINA = JinaBertConfig(
-    vocab_size=60,
-    hidden_size=WIDTH,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=INNER,
-    max_position_embeddings=64,
-)
-T5 = T5Config(
-    vocab_size=60,
-    hidden_size=WIDTH,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    head_dim=32,
-    intermediate_size=INNER,
-    max_position_embeddings=64,
-)
+JINA = JinaBertConfig(**ENCODER)
+T5 = T5Config(**ENCODER, head_dim=32)
 NOMIC = RotaryBertConfig(
-    vocab_size=60,
-    hidden_size=WIDTH,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=INNER,
-    max_position_embeddings=64,
+    **ENCODER,
     rope_theta=1000.0,
     gate="silu",
     naming="nomic",

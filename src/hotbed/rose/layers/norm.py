@@ -6,7 +6,8 @@ RMSNorm:   x / sqrt(mean(x^2) + eps) * w            (Zhang and Sennrich 2019, ar
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -122,6 +123,17 @@ class LinearThenNorm:
         if self._kernels is not None:
             is_fp8 = current_mode().fp8
             self._launch = self._kernels.layer_norm_fp8 if is_fp8 else self._kernels.layer_norm
+
+    @classmethod
+    def of(cls, weights: Mapping[str, Tensor], linear: str, norm: str, *, eps: float) -> Self:
+        """From a model's parameters, by the names of the linear layer and of its norm."""
+        return cls(
+            weights[f"{linear}.weight"],
+            weights.get(f"{linear}.bias"),
+            norm_weight=weights[f"{norm}.weight"],
+            norm_bias=weights[f"{norm}.bias"],
+            eps=eps,
+        )
 
     def __call__(self, x_TI: Activations, residual: Activations) -> Activations:
         """x [T, in] and `residual` [T, out] to [T, out]; in FP8 with its BF16 form beside it."""

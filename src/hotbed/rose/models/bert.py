@@ -19,12 +19,10 @@ from torch import Tensor
 from hotbed.checkpoint.records import BertConfig
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.batch import PackedBatch
-from hotbed.rose.layers.attention import SelfAttention
 from hotbed.rose.layers.embedding import NormedEmbedding
 from hotbed.rose.layers.fp8_linear import Activations, wide
-from hotbed.rose.layers.linear import Activation, Linear
-from hotbed.rose.layers.mlp import Mlp
-from hotbed.rose.layers.norm import LinearThenNorm
+from hotbed.rose.layers.linear import Activation
+from hotbed.rose.layers.post_norm import PostNormLayer
 from hotbed.rose.layers.short_encoder import ShortLayer, ShortSettings, short_encoder
 from hotbed.rose.layers.small_encoder import small_encoder
 
@@ -52,39 +50,6 @@ def attention_specs(config: BertConfig) -> tuple[AttentionSpec, ...]:
 def pair_offset(config: BertConfig) -> int:
     """Rows of the position table for one segment; 0 if the model knows one segment only."""
     return config.longest_sequence if config.type_vocab_size > 1 else 0
-
-
-class BertLayer:
-    """One encoder layer."""
-
-    def __init__(
-        self, config: BertConfig, weights: dict[str, Tensor], name: str, backend: AttentionBackend
-    ) -> None:
-        def linear_of(part: str, activation: Activation = "none") -> Linear:
-            return Linear(*_pair(weights, f"{name}.{part}"), activation=activation)
-
-        def then_norm(part: str, norm: str) -> LinearThenNorm:
-            weight, bias = _pair(weights, f"{name}.{norm}")
-            return LinearThenNorm(
-                *_pair(weights, f"{name}.{part}"),
-                norm_weight=weight,
-                norm_bias=bias,
-                eps=config.layer_norm_eps,
-            )
-
-        self.attention = SelfAttention(
-            qkv=linear_of("qkv"),
-            out=then_norm("out", "attention_norm"),
-            spec=attention_spec(config),
-            backend=backend,
-        )
-        self.mlp = Mlp(
-            up=linear_of("up", _ACTIVATIONS[config.hidden_act]), down=then_norm("down", "mlp_norm")
-        )
-
-    def __call__(self, x_TD: Activations, plan: object) -> Activations:
-        x_TD = self.attention(x_TD, residual=x_TD, plan=plan)
-        return self.mlp(x_TD, residual=x_TD)
 
 
 class Bert:
@@ -117,7 +82,14 @@ class Bert:
             eps=config.layer_norm_eps,
         )
         self._layers = [
-            BertLayer(config, weights, f"layers.{i}", backend)
+            PostNormLayer(
+                weights,
+                f"layers.{i}",
+                spec=self._spec,
+                backend=backend,
+                eps=config.layer_norm_eps,
+                activation=_ACTIVATIONS[config.hidden_act],
+            )
             for i in range(config.num_hidden_layers)
         ]
 

@@ -6,7 +6,7 @@ Legend: D hidden, F mlp dim.
 from __future__ import annotations
 
 from hotbed.checkpoint.records import BertConfig
-from hotbed.rose.weights import Parameter, WeightMap, linear
+from hotbed.rose.weights import Parameter, WeightMap, layer_norm, linear
 
 # What the files call the parts of a layer, and the norm of the embedding.
 _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -61,7 +61,7 @@ def weight_map(config: BertConfig) -> WeightMap:
         "position": Parameter(
             ("embeddings.position_embeddings.weight",), (config.max_position_embeddings, d)
         ),
-        **_norm("embedding_norm", names["embedding_norm"][0], d),
+        **layer_norm("embedding_norm", names["embedding_norm"][0], d),
     }
     if config.naming != "distilbert":
         parameters["segment"] = Parameter(
@@ -74,9 +74,5 @@ def weight_map(config: BertConfig) -> WeightMap:
             sources = tuple(f"{stored}.{source}" for source in names[part])
             parameters |= linear(f"{made}.{part}", sources, shape, bias=True)
         for part in ("attention_norm", "mlp_norm"):
-            parameters |= _norm(f"{made}.{part}", f"{stored}.{names[part][0]}", d)
+            parameters |= layer_norm(f"{made}.{part}", f"{stored}.{names[part][0]}", d)
     return WeightMap(parameters, _UNUSED)
-
-
-def _norm(name: str, source: str, d: int) -> dict[str, Parameter]:
-    return {f"{name}.{part}": Parameter((f"{source}.{part}",), (d,)) for part in ("weight", "bias")}

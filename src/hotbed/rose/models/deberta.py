@@ -18,13 +18,11 @@ from torch import Tensor
 from hotbed.checkpoint.records import DebertaConfig
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.batch import PackedBatch
-from hotbed.rose.layers.attention import SelfAttention
 from hotbed.rose.layers.disentangled import DisentangledAttention, Distances
 from hotbed.rose.layers.fp8_linear import Activations, wide
-from hotbed.rose.layers.linear import Linear
-from hotbed.rose.layers.mlp import Mlp
-from hotbed.rose.layers.norm import LayerNorm, LinearThenNorm
-from hotbed.rose.weights import Parameter, WeightMap, linear
+from hotbed.rose.layers.norm import LayerNorm
+from hotbed.rose.layers.post_norm import PostNormLayer
+from hotbed.rose.weights import Parameter, WeightMap, layer_norm, linear
 
 _UNUSED = (
     r"embeddings\.position_(ids|embeddings\.weight)",
@@ -44,9 +42,9 @@ def weight_map(config: DebertaConfig) -> WeightMap:
     rows = 2 * config.position_buckets
     parameters = {
         "word": Parameter(("embeddings.word_embeddings.weight",), (config.vocab_size, d)),
-        **_norm("embedding_norm", "embeddings.LayerNorm", d),
+        **layer_norm("embedding_norm", "embeddings.LayerNorm", d),
         "distance": Parameter(("encoder.rel_embeddings.weight",), (rows, d)),
-        **_norm("distance_norm", "encoder.LayerNorm", d),
+        **layer_norm("distance_norm", "encoder.LayerNorm", d),
     }
     for i in range(config.num_hidden_layers):
         stored, made = f"encoder.layer.{i}", f"layers.{i}"
@@ -54,55 +52,11 @@ def weight_map(config: DebertaConfig) -> WeightMap:
         out = f"{stored}.attention.output"
         parameters |= linear(f"{made}.qkv", qkv, (3 * d, d), bias=True)
         parameters |= linear(f"{made}.out", (f"{out}.dense",), (d, d), bias=True)
-        parameters |= _norm(f"{made}.attention_norm", f"{out}.LayerNorm", d)
+        parameters |= layer_norm(f"{made}.attention_norm", f"{out}.LayerNorm", d)
         parameters |= linear(f"{made}.up", (f"{stored}.intermediate.dense",), (f, d), bias=True)
         parameters |= linear(f"{made}.down", (f"{stored}.output.dense",), (d, f), bias=True)
-        parameters |= _norm(f"{made}.mlp_norm", f"{stored}.output.LayerNorm", d)
+        parameters |= layer_norm(f"{made}.mlp_norm", f"{stored}.output.LayerNorm", d)
     return WeightMap(parameters, _UNUSED)
-
-
-def _norm(name: str, source: str, d: int) -> dict[str, Parameter]:
-    return {f"{name}.{part}": Parameter((f"{source}.{part}",), (d,)) for part in ("weight", "bias")}
-
-
-class DebertaLayer:
-    """One encoder layer.
-
-    Args:
-        config: of the checkpoint.
-        weights: by the names of `weight_map`.
-        name: of the layer's, e.g. ``layers.0``.
-        table_RD: the normed table of distances, fp32.
-    """
-
-    def __init__(
-        self, config: DebertaConfig, weights: dict[str, Tensor], name: str, table_RD: Tensor
-    ) -> None:
-        def pair(part: str) -> tuple[Tensor, Tensor]:
-            return weights[f"{name}.{part}.weight"], weights[f"{name}.{part}.bias"]
-
-        def then_norm(part: str, norm: str) -> LinearThenNorm:
-            weight, bias = pair(norm)
-            return LinearThenNorm(
-                *pair(part), norm_weight=weight, norm_bias=bias, eps=config.layer_norm_eps
-            )
-
-        heads = config.num_attention_heads
-        weight, bias = pair("qkv")
-        d, head_dim = config.hidden_size, config.head_dim
-        both = F.linear(table_RD, weight[: 2 * d].float(), bias[: 2 * d].float()).to(weight.dtype)
-        queries, keys = both.unflatten(1, (2, heads, head_dim)).unbind(1)
-        self.attention = SelfAttention(
-            qkv=Linear(weight, bias),
-            out=then_norm("out", "attention_norm"),
-            spec=AttentionSpec(heads, heads, head_dim, causal=False),
-            backend=DisentangledAttention(keys, queries),
-        )
-        self.mlp = Mlp(Linear(*pair("up"), activation="gelu"), then_norm("down", "mlp_norm"))
-
-    def __call__(self, x_TD: Activations, plan: object) -> Activations:
-        x_TD = self.attention(x_TD, residual=x_TD, plan=plan)
-        return self.mlp(x_TD, residual=x_TD)
 
 
 class Deberta:
@@ -128,9 +82,17 @@ class Deberta:
             max_positions=config.longest_sequence,
             device=self._word.device,
         )
+        heads = config.num_attention_heads
+        spec = AttentionSpec(heads, heads, config.head_dim, causal=False)
         self._layers = [
-            DebertaLayer(config, weights, f"layers.{i}", table_RD)
-            for i in range(config.num_hidden_layers)
+            PostNormLayer(
+                weights,
+                name,
+                spec=spec,
+                backend=_attention(weights, name, table_RD, spec),
+                eps=config.layer_norm_eps,
+            )
+            for name in (f"layers.{i}" for i in range(config.num_hidden_layers))
         ]
 
     def forward(self, batch: PackedBatch) -> Tensor:
@@ -140,6 +102,17 @@ class Deberta:
         for layer in self._layers:
             x_TD = layer(x_TD, plan)
         return wide(x_TD)
+
+
+def _attention(
+    weights: dict[str, Tensor], name: str, table_RD: Tensor, spec: AttentionSpec
+) -> DisentangledAttention:
+    """A layer's, with the normed table of distances, fp32, through its projections of q and k."""
+    weight, bias = weights[f"{name}.qkv.weight"], weights[f"{name}.qkv.bias"]
+    rows, heads = 2 * table_RD.shape[1], spec.num_heads
+    both = F.linear(table_RD, weight[:rows].float(), bias[:rows].float()).to(weight.dtype)
+    queries, keys = both.unflatten(1, (2, heads, spec.head_dim)).unbind(1)
+    return DisentangledAttention(keys, queries)
 
 
 def build(

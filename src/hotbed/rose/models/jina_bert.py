@@ -25,7 +25,7 @@ from hotbed.rose.layers.linear import Linear
 from hotbed.rose.layers.mlp import GatedMlp
 from hotbed.rose.layers.norm import LayerNorm, LinearThenNorm
 from hotbed.rose.layers.relative_bias import RelativeBiasAttention, alibi
-from hotbed.rose.weights import Parameter, WeightMap, linear
+from hotbed.rose.weights import Parameter, WeightMap, layer_norm, linear
 
 _UNUSED = (r"embeddings\.position_ids", r"pooler\..*", r"cls\..*")
 
@@ -42,7 +42,7 @@ def weight_map(config: JinaBertConfig) -> WeightMap:
     parameters = {
         "word": Parameter(("embeddings.word_embeddings.weight",), (config.vocab_size, d)),
         "segment": Parameter((segment,), (config.type_vocab_size, d)),
-        **_norm("embedding_norm", "embeddings.LayerNorm", d),
+        **layer_norm("embedding_norm", "embeddings.LayerNorm", d),
     }
     for i in range(config.num_hidden_layers):
         stored, made = f"encoder.layer.{i}", f"layers.{i}"
@@ -51,15 +51,11 @@ def weight_map(config: JinaBertConfig) -> WeightMap:
         gate_up = (f"{stored}.mlp.gated_layers",)  # gate first
         parameters |= linear(f"{made}.qkv", qkv, (3 * d, d), bias=True)
         parameters |= linear(f"{made}.out", (f"{out}.dense",), (d, d), bias=True)
-        parameters |= _norm(f"{made}.attention_norm", f"{out}.LayerNorm", d)
+        parameters |= layer_norm(f"{made}.attention_norm", f"{out}.LayerNorm", d)
         parameters |= linear(f"{made}.gate_up", gate_up, (2 * f, d), bias=False)
         parameters |= linear(f"{made}.down", (f"{stored}.mlp.wo",), (d, f), bias=True)
-        parameters |= _norm(f"{made}.mlp_norm", f"{stored}.mlp.layernorm", d)
+        parameters |= layer_norm(f"{made}.mlp_norm", f"{stored}.mlp.layernorm", d)
     return WeightMap(parameters, _UNUSED)
-
-
-def _norm(name: str, source: str, d: int) -> dict[str, Parameter]:
-    return {f"{name}.{part}": Parameter((f"{source}.{part}",), (d,)) for part in ("weight", "bias")}
 
 
 class JinaBertLayer:
@@ -73,13 +69,8 @@ class JinaBertLayer:
         attention: RelativeBiasAttention,
     ) -> None:
         def then_norm(part: str, norm: str) -> LinearThenNorm:
-            return LinearThenNorm(
-                weights[f"{name}.{part}.weight"],
-                weights[f"{name}.{part}.bias"],
-                norm_weight=weights[f"{name}.{norm}.weight"],
-                norm_bias=weights[f"{name}.{norm}.bias"],
-                eps=config.layer_norm_eps,
-            )
+            eps = config.layer_norm_eps
+            return LinearThenNorm.of(weights, f"{name}.{part}", f"{name}.{norm}", eps=eps)
 
         heads = config.num_attention_heads
         self.attention = SelfAttention(

@@ -16,14 +16,11 @@ from torch import Tensor
 from hotbed.checkpoint.records import MpnetConfig
 from hotbed.rose.attention.backend import AttentionBackend, AttentionSpec
 from hotbed.rose.batch import PackedBatch
-from hotbed.rose.layers.attention import SelfAttention
 from hotbed.rose.layers.embedding import NormedEmbedding
 from hotbed.rose.layers.fp8_linear import Activations, wide
-from hotbed.rose.layers.linear import Linear
-from hotbed.rose.layers.mlp import Mlp
-from hotbed.rose.layers.norm import LinearThenNorm
+from hotbed.rose.layers.post_norm import PostNormLayer
 from hotbed.rose.layers.relative_bias import RelativeBiasAttention, learned
-from hotbed.rose.weights import Parameter, WeightMap, linear
+from hotbed.rose.weights import Parameter, WeightMap, layer_norm, linear
 
 _UNUSED = (r"embeddings\.position_ids", r"pooler\..*", r"lm_head\..*")
 
@@ -41,7 +38,7 @@ def weight_map(config: MpnetConfig) -> WeightMap:
         "position": Parameter(
             ("embeddings.position_embeddings.weight",), (config.max_position_embeddings, d)
         ),
-        **_norm("embedding_norm", "embeddings.LayerNorm", d),
+        **layer_norm("embedding_norm", "embeddings.LayerNorm", d),
         "distance": Parameter(
             ("encoder.relative_attention_bias.weight",), (config.relative_attention_num_buckets, n)
         ),
@@ -51,48 +48,11 @@ def weight_map(config: MpnetConfig) -> WeightMap:
         qkv = tuple(f"{stored}.attention.attn.{part}" for part in "qkv")
         parameters |= linear(f"{made}.qkv", qkv, (3 * d, d), bias=True)
         parameters |= linear(f"{made}.out", (f"{stored}.attention.attn.o",), (d, d), bias=True)
-        parameters |= _norm(f"{made}.attention_norm", f"{stored}.attention.LayerNorm", d)
+        parameters |= layer_norm(f"{made}.attention_norm", f"{stored}.attention.LayerNorm", d)
         parameters |= linear(f"{made}.up", (f"{stored}.intermediate.dense",), (f, d), bias=True)
         parameters |= linear(f"{made}.down", (f"{stored}.output.dense",), (d, f), bias=True)
-        parameters |= _norm(f"{made}.mlp_norm", f"{stored}.output.LayerNorm", d)
+        parameters |= layer_norm(f"{made}.mlp_norm", f"{stored}.output.LayerNorm", d)
     return WeightMap(parameters, _UNUSED)
-
-
-def _norm(name: str, source: str, d: int) -> dict[str, Parameter]:
-    return {f"{name}.{part}": Parameter((f"{source}.{part}",), (d,)) for part in ("weight", "bias")}
-
-
-class MpnetLayer:
-    """One encoder layer."""
-
-    def __init__(
-        self,
-        config: MpnetConfig,
-        weights: dict[str, Tensor],
-        name: str,
-        attention: RelativeBiasAttention,
-    ) -> None:
-        def pair(part: str) -> tuple[Tensor, Tensor]:
-            return weights[f"{name}.{part}.weight"], weights[f"{name}.{part}.bias"]
-
-        def then_norm(part: str, norm: str) -> LinearThenNorm:
-            weight, bias = pair(norm)
-            return LinearThenNorm(
-                *pair(part), norm_weight=weight, norm_bias=bias, eps=config.layer_norm_eps
-            )
-
-        heads = config.num_attention_heads
-        self.attention = SelfAttention(
-            qkv=Linear(*pair("qkv")),
-            out=then_norm("out", "attention_norm"),
-            spec=AttentionSpec(heads, heads, config.head_dim, causal=False),
-            backend=attention,
-        )
-        self.mlp = Mlp(Linear(*pair("up"), activation="gelu"), then_norm("down", "mlp_norm"))
-
-    def __call__(self, x_TD: Activations, plan: object) -> Activations:
-        x_TD = self.attention(x_TD, residual=x_TD, plan=plan)
-        return self.mlp(x_TD, residual=x_TD)
 
 
 class Mpnet:
@@ -110,8 +70,16 @@ class Mpnet:
             learned(weights["distance"], config.longest_sequence),
             scale=float(config.head_dim**-0.5),
         )
+        heads = config.num_attention_heads
+        spec = AttentionSpec(heads, heads, config.head_dim, causal=False)
         self._layers = [
-            MpnetLayer(config, weights, f"layers.{i}", self._attention)
+            PostNormLayer(
+                weights,
+                f"layers.{i}",
+                spec=spec,
+                backend=self._attention,
+                eps=config.layer_norm_eps,
+            )
             for i in range(config.num_hidden_layers)
         ]
 

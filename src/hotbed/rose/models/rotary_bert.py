@@ -26,7 +26,7 @@ from hotbed.rose.layers.linear import Linear
 from hotbed.rose.layers.mlp import GatedMlp
 from hotbed.rose.layers.norm import LayerNorm, LinearThenNorm
 from hotbed.rose.layers.rotary import Rotary, Rotation
-from hotbed.rose.weights import Parameter, WeightMap, linear
+from hotbed.rose.weights import Parameter, WeightMap, layer_norm, linear
 
 # By part of a layer, what each kind of files calls it. Gate before up.
 _NAMES = {
@@ -66,7 +66,7 @@ def weight_map(config: RotaryBertConfig) -> WeightMap:
     names = _NAMES[config.naming]
     parameters = {
         "word": Parameter(("embeddings.word_embeddings.weight",), (config.vocab_size, d)),
-        **_norm("embedding_norm", str(names["embedding_norm"]), d),
+        **layer_norm("embedding_norm", str(names["embedding_norm"]), d),
     }
     if config.type_vocab_size:
         source = "embeddings.token_type_embeddings.weight"
@@ -80,12 +80,8 @@ def weight_map(config: RotaryBertConfig) -> WeightMap:
             has_bias = bias and part != "gate_up"
             parameters |= linear(f"layers.{i}.{part}", sources, shape, bias=has_bias)
         for part in ("attention_norm", "mlp_norm"):
-            parameters |= _norm(f"layers.{i}.{part}", f"{stored}.{names[part]}", d)
+            parameters |= layer_norm(f"layers.{i}.{part}", f"{stored}.{names[part]}", d)
     return WeightMap(parameters, _UNUSED)
-
-
-def _norm(name: str, source: str, d: int) -> dict[str, Parameter]:
-    return {f"{name}.{part}": Parameter((f"{source}.{part}",), (d,)) for part in ("weight", "bias")}
 
 
 class RotaryBertLayer:
@@ -99,13 +95,8 @@ class RotaryBertLayer:
         backend: AttentionBackend,
     ) -> None:
         def then_norm(part: str, norm: str) -> LinearThenNorm:
-            return LinearThenNorm(
-                weights[f"{name}.{part}.weight"],
-                weights.get(f"{name}.{part}.bias"),
-                norm_weight=weights[f"{name}.{norm}.weight"],
-                norm_bias=weights[f"{name}.{norm}.bias"],
-                eps=config.layer_norm_eps,
-            )
+            eps = config.layer_norm_eps
+            return LinearThenNorm.of(weights, f"{name}.{part}", f"{name}.{norm}", eps=eps)
 
         self.attention = SelfAttention(
             qkv=Linear(weights[f"{name}.qkv.weight"], weights.get(f"{name}.qkv.bias")),
