@@ -191,9 +191,9 @@ def join(blocks: Sequence[Block]) -> Block:
     )
 
 
-def one_line(error: Exception) -> str:
-    """What Arrow or the system says, for a message of ours."""
-    return " ".join(str(error).split())[:200]
+def one_line(error: Exception, most_chars: int = 200) -> str:
+    """What a library or the system says, for a message of ours."""
+    return " ".join(str(error).split())[:most_chars]
 
 
 def _decoded(column: Any) -> Any:

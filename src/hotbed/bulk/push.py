@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hotbed.bulk.search import manifests_of
+from hotbed.bulk.search import files_of, manifests_of
 from hotbed.bulk.stores.store import FINGERPRINT, ID, Rows, Store
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
 
@@ -47,14 +47,12 @@ def push(folder: Path, store: StoreName, url: str, table: str) -> tuple[int, int
     """
     manifests = manifests_of(folder)
     first = manifests[0]
-    parts = {part.number: part.file for manifest in manifests for part in manifest.parts}
     # Of all shares, also those that were never begun.
-    missing = -(-sum(first.source_rows) // first.settings.rows_per_part) - len(parts)
+    missing = -(-sum(first.source_rows) // first.settings.rows_per_part)
+    missing -= sum(len(manifest.parts) for manifest in manifests)
     if missing:
         raise invalid(f"{folder}: {missing} parts are not done yet; finish the job first")
-    for part in parts.values():
-        if not (folder / part).exists():
-            raise invalid(f"{folder} has lost {part}; --resume of its job makes it again")
+    parts = files_of(folder, manifests)
     schema = pq.read_schema(folder / parts[min(parts)])
     for name in (ID, FINGERPRINT):
         if name in schema.names:

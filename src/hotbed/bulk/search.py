@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,11 +65,8 @@ def search(folder: Path, query: str, k: int, options: ModelOptions) -> list[Hit]
     vector = model.embed_one(query)
     dtype = OutputDtype(recipe.dtype)
     best: list[tuple[float, int, int]] = []  # (score, -number of part, -row): a heap of the best k
-    parts = {part.number: part.file for manifest in manifests for part in manifest.parts}
+    parts = files_of(folder, manifests)
     column = manifests[0].settings.vector_column
-    for file in parts.values():
-        if not (folder / file).exists():
-            raise invalid(f"{folder} has lost {file}; --resume of its job makes it again")
     for number in sorted(parts):
         for first, rows in _blocks(folder / parts[number], column):
             scores = _scores(rows, vector, dtype)
@@ -117,6 +114,19 @@ def manifests_of(folder: Path) -> list[Manifest]:
     if len({m.recipe.fingerprint for m in manifests}) > 1:
         raise invalid(f"{folder} holds vectors of several recipes")
     return manifests
+
+
+def files_of(folder: Path, manifests: Sequence[Manifest]) -> dict[int, str]:
+    """File by number of each finished part.
+
+    Raises:
+        HotbedError: INVALID_INPUT naming one that is gone.
+    """
+    parts = {part.number: part.file for manifest in manifests for part in manifest.parts}
+    for file in parts.values():
+        if not (folder / file).exists():
+            raise invalid(f"{folder} has lost {file}; --resume of its job makes it again")
+    return parts
 
 
 def _blocks(file: Path, column: str) -> Iterator[tuple[int, NDArray[Any]]]:

@@ -8,6 +8,7 @@ from typing import Any
 import lancedb
 import pyarrow as pa
 
+from hotbed.bulk.columns import one_line
 from hotbed.bulk.recipe import METADATA_KEY
 from hotbed.bulk.stores.store import ID, Rows, other_vectors
 from hotbed.core.errors import invalid
@@ -35,8 +36,7 @@ class LanceStore:
             try:
                 self._table = connection.create_table(table, schema=rows.schema)
             except RuntimeError as error:  # Lance's own; its second line tells where in its code
-                said = " ".join(str(error).split())[:200]
-                raise invalid(f"LanceDB cannot make {table}: {said}") from None
+                raise invalid(f"LanceDB cannot make {table}: {one_line(error)}") from None
         there = self._table.schema
         if (there.metadata or {}).get(METADATA_KEY) != rows.schema.metadata[METADATA_KEY]:
             raise other_vectors(table, url, rows)

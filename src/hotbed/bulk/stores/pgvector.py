@@ -18,8 +18,9 @@ from pgvector.psycopg import register_vector
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
+from hotbed.bulk.columns import one_line
 from hotbed.bulk.plain import to_pylist
-from hotbed.bulk.stores.store import FINGERPRINT, ID, Rows, other_vectors
+from hotbed.bulk.stores.store import FINGERPRINT, ID, MOST_CHARS, Rows, other_vectors
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
 from hotbed.core.output import OutputDtype
 
@@ -65,7 +66,9 @@ class PgvectorStore:
         try:
             self._connection = psycopg.connect(url)
         except psycopg.Error as error:
-            raise HotbedError(ErrorCode.UNAVAILABLE, f"--url: {_one_line(error)}") from None
+            raise HotbedError(
+                ErrorCode.UNAVAILABLE, f"--url: {one_line(error, MOST_CHARS)}"
+            ) from None
         try:
             with self._connection.transaction():
                 self._prepare(table, url.rpartition("@")[2])  # without user and password
@@ -119,7 +122,7 @@ class PgvectorStore:
 
     def _refused(self, error: psycopg.Error) -> HotbedError:
         # The server's message names column and type; its detail would quote values.
-        said = f"PostgreSQL: {error.diag.message_primary or _one_line(error)}"
+        said = f"PostgreSQL: {error.diag.message_primary or one_line(error, MOST_CHARS)}"
         lost = self._connection.broken or isinstance(error, _PASSES)
         return HotbedError(ErrorCode.UNAVAILABLE, said) if lost else invalid(said)
 
@@ -214,7 +217,3 @@ def _vectors(array: Any) -> NDArray[Any]:
 
 def _dumps(value: object) -> bytes:
     return orjson.dumps(value, default=str)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

@@ -10,8 +10,9 @@ import pyarrow as pa
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
+from hotbed.bulk.columns import one_line
 from hotbed.bulk.plain import rows_to_pylist
-from hotbed.bulk.stores.store import FINGERPRINT, ID, Rows, other_vectors
+from hotbed.bulk.stores.store import FINGERPRINT, ID, MOST_CHARS, Rows, other_vectors
 from hotbed.core.errors import ErrorCode, HotbedError, invalid
 from hotbed.core.output import OutputDtype
 
@@ -101,15 +102,11 @@ def _named() -> Iterator[None]:
     try:
         yield
     except ResponseHandlingException as error:
-        raise HotbedError(ErrorCode.UNAVAILABLE, f"Qdrant: {_one_line(error)}") from None
+        raise HotbedError(ErrorCode.UNAVAILABLE, f"Qdrant: {one_line(error, MOST_CHARS)}") from None
     except UnexpectedResponse as error:
         passes = error.status_code is None or error.status_code >= 500 or error.status_code == 429
         said = f"Qdrant: status {error.status_code} {error.reason_phrase}"
         raise HotbedError(ErrorCode.UNAVAILABLE, said) if passes else invalid(said) from None
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
 
 
 def _holds_bytes(kind: Any) -> bool:

@@ -12,6 +12,8 @@ from hotbed.core.errors import HotbedError, invalid
 ID = "hotbed_id"
 """Column of the rows' ids."""
 FINGERPRINT = "hotbed_fingerprint"
+MOST_CHARS = 300
+"""Of what a client says, in a message of ours."""
 
 
 @dataclass(frozen=True, slots=True)
