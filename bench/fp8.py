@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from bench import engine
-from bench.gemm import CHECKED_ROWS, Call, Row, time_us
+from bench.gemm import CHECKED_ROWS, Call, Row, share_of_rounding, time_us
 from hotbed.bench import rows
 from hotbed.bench.shapes import SHAPES
 from hotbed.rose.attention.select import AttentionSettings
@@ -123,8 +123,7 @@ def product_error(run: Callable[[Operands], Tensor], what: tuple[Epilogue, int, 
         expected = gemm.reference(
             what[0], inputs.fp8_x, inputs.fp8_weight, inputs.bias, inputs.added
         )
-        error = (run(inputs).float() - expected).abs()
-        worst = max(worst, float((error / (2**-8 * expected.abs() + 4e-3)).max()))
+        worst = max(worst, share_of_rounding(run(inputs), expected, 4e-3))
     return worst
 
 

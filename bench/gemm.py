@@ -68,11 +68,15 @@ def unfused(epilogue: Epilogue, x: Tensor, weight: Tensor, bias: Tensor | None) 
 
 
 def worst_error(fused: FusedGemm, epilogue: Epilogue, m: int, n: int, k: int) -> float:
-    """Largest error as a share of one rounding to BF16 and 2e-3; up to 1 is right."""
+    """`share_of_rounding` of a kernel."""
     x, weight, bias = inputs(epilogue, m, n, k)
-    expected = gemm.reference(epilogue, x, weight, bias)
-    error = (fused(x, weight, bias).float() - expected).abs()
-    return float((error / (2**-8 * expected.abs() + 2e-3)).max())
+    return share_of_rounding(fused(x, weight, bias), gemm.reference(epilogue, x, weight, bias))
+
+
+def share_of_rounding(got: Tensor, expected: Tensor, more: float = 2e-3) -> float:
+    """Largest error as a share of one rounding to BF16 and `more`; up to 1 is right."""
+    error = (got.float() - expected).abs()
+    return float((error / (2**-8 * expected.abs() + more)).max())
 
 
 def time_us(variants: dict[str, Call], flops: float, reps: int) -> dict[str, float]:

@@ -22,7 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.gemm import CHECKED_ROWS, Call, Row, time_us
+from bench.attention import medians_us
+from bench.gemm import CHECKED_ROWS, Call, Row, share_of_rounding, time_us
 from bench.large_kernels import HEAD_DIM, Columns, Kernels, Products, References, Rows
 from bench.large_models import FusedDecoder, FusedEncoder, finish
 from hotbed.bench import rows
@@ -60,15 +61,14 @@ def columns() -> Columns:
 
 
 def errors(products: Products) -> dict[str, float]:
-    """Largest error of each kernel as a share of one rounding to BF16 and 2e-3; 1 is right.
+    """`share_of_rounding` of each kernel.
 
     Expected is computed in fp32, so that one rounding is allowed, not two.
     """
     right, worst = References(), dict[str, float]()
 
     def note(name: str, got: Tensor, expected: Tensor) -> None:
-        error = (got.float() - expected.float()).abs() / (2**-8 * expected.float().abs() + 2e-3)
-        worst[name] = max(worst.get(name, 0.0), float(error.max()))
+        worst[name] = max(worst.get(name, 0.0), share_of_rounding(got, expected.float()))
 
     for m in CHECKED_ROWS:
         x, scale = random(m, D), torch.rand(1, m, device=DEVICE) + 0.5
@@ -156,32 +156,17 @@ def measure(model: str, options: argparse.Namespace, products: Products) -> Iter
     for count, length in STEPS:
         batch = step_of(count, length, config.vocab_size)
         graphs = {name: graph_of(forward, batch) for name, forward in forwards.items()}
-        times = replay_ms({name: graph.replay for name, graph in graphs.items()}, options.reps)
-        print(f"  {count} x {length}: " + ", ".join(f"{n} {t:.3f} ms" for n, t in times.items()))
-        for name, ms in times.items():
+        times = medians_us(graphs, 1, options.reps)
+        print(f"  {count} x {length}: " + ", ".join(f"{n} {t:.0f} us" for n, t in times.items()))
+        for name, us in times.items():
             yield {
                 "model": model,
                 "n": count,
                 "tokens": length,
                 "settings": f"large steps, {name}",
-                "device_ms": round(ms, 4),
+                "device_ms": round(us / 1e3, 4),
                 "cosine_min": cosines[name],
             }
-
-
-def replay_ms(calls: dict[str, Call], reps: int) -> dict[str, float]:
-    """Median of a call's device time, the calls in turn."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for rep in range(reps + 3):
-        for name, call in calls.items():
-            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            call()
-            stop.record()
-            stop.synchronize()
-            if rep >= 3:
-                times[name].append(start.elapsed_time(stop))
-    return {name: float(np.median(some)) for name, some in times.items()}
 
 
 def calls_of(products: Products, m: int) -> dict[str, tuple[Call, float]]:
