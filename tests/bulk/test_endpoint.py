@@ -275,6 +275,27 @@ def test_ctrl_c_ends_a_job_whose_server_is_silent(tmp_path: Path) -> None:
     assert process.returncode == EXIT_INTERRUPTED
 
 
+def test_a_request_that_closing_ends_is_not_called_a_server_that_fails(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job that was stopped said that its server does not answer, and that it tried again."""
+    transport = httpx.MockTransport(server)
+    backend = EndpointBackend("http://there", {"model": "m"}, concurrency=1, transport=transport)
+    asked = 0
+
+    def before(request: httpx.Request) -> httpx.Response | None:
+        nonlocal asked
+        asked += 1
+        backend.close()
+        raise httpx.ReadError("[Errno 9] Bad file descriptor")
+
+    server.before = before
+    with pytest.raises(HotbedError) as caught:
+        backend._ask(["a"], truncate=False)
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert (asked, caplog.messages) == (1, [])
+
+
 def test_a_url_that_is_none_is_refused_at_once() -> None:
     with pytest.raises(HotbedError, match="--endpoint must be http"):
         EndpointBackend("localhost:8000", {"model": "m"}, concurrency=1)

@@ -238,6 +238,8 @@ class EndpointBackend:
                     raise refusal(answer)
                 said = f"status {answer.status_code}"
                 wait_s = max(pause_s, retry_after_s(answer))
+            if self._closed.is_set():  # which may have ended this very request
+                break
             if attempt == 0:
                 _LOG.warning("%s does not answer (%s); trying again", self._url, said)
             if attempt + 1 < _ATTEMPTS and self._closed.wait(wait_s):
