@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from bench.large_kernels import HEAD_DIM, HEAD_EPS, NAMES
+from bench.large_kernels import HEAD_DIM, HEAD_EPS, VARIANTS, Variant
 from hotbed.rose.build_kernels import find_tools, link
 from hotbed.rose.kernels import gemm_build
-from hotbed.rose.kernels.gemm_files import CLUSTER, TILE, GemmKernel
+from hotbed.rose.kernels.gemm_files import CLUSTER, GemmKernel
 
 _M, _N, _K = 512, 1024, 512  # a sample: the kernels take any size
 # Operands of epilogues by kind, in the order of the kernels' arguments.
@@ -37,8 +37,9 @@ _OPERANDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def compile_kernel(name: str, library: Any) -> Any:
+def compile_kernel(variant: Variant, library: Any) -> Any:
     """The compiled function, from tensors without data."""
+    name, tile = variant.name, variant.tile
     host: Any = importlib.import_module("quack.gemm_runtime.host")
     host.get_max_active_clusters = lambda cluster_size: 1  # an argument of the kernel
     is_fp8 = name == "fp8_qkv"
@@ -52,7 +53,7 @@ def compile_kernel(name: str, library: Any) -> Any:
         if operand == "activated":
             return bf16(_M, _N // 2 if name == "swiglu" else _N)
         if operand in ("sums", "squares"):
-            return torch.empty(_M, _N // TILE.n, dtype=torch.float32)
+            return torch.empty(_M, _N // tile.n, dtype=torch.float32)
         return torch.empty(1, _M if operand in _ROWS else _N, dtype=torch.float32)
 
     with FakeTensorMode(), torch.device("cuda"):
@@ -66,11 +67,12 @@ def compile_kernel(name: str, library: Any) -> Any:
             None if "activated" in operands else out,
             torch.empty_like(out) if name.endswith("add") else None,
             epi_args=operands,
-            tile_M=TILE.m,
-            tile_N=TILE.n,
+            tile_M=tile.m,
+            tile_N=tile.n,
             cluster_M=CLUSTER,
-            pingpong=TILE.pingpong,
+            pingpong=tile.pingpong,
             concat_layout=("B",) if name == "swiglu" else None,
+            split_k=variant.split,
             post_init_attrs=(("fp8_slow_accum", False),) * is_fp8,
             _launch=False,
         )
@@ -168,9 +170,9 @@ def main() -> int:
     os.environ.update(gemm_build.ENVIRONMENT)
     tools = find_tools([GemmKernel("plain")], options.cudart)
     options.out.mkdir(parents=True, exist_ok=True)
-    for name in NAMES:
-        compiled = compile_kernel(name, tools.sources[gemm_build.PACKAGE])
-        print(link(compiled, options.out / f"{name}.so", tools), flush=True)
+    for variant in VARIANTS:
+        compiled = compile_kernel(variant, tools.sources[gemm_build.PACKAGE])
+        print(link(compiled, options.out / variant.file_name, tools), flush=True)
     return 0
 
 

@@ -19,6 +19,9 @@ r, and what is left into the epilogue of the one that reads r.
 Rotation needs the two values of a pair side by side, where the weights have them half a head apart:
 W's rows of q and k, and the weights of the heads' norms, are put in that order (`in_pairs`), which
 leaves the products of q and k as they were. v passes through the same arithmetic with frequency 0.
+
+Each comes in several tiles, some with K shared by several thread blocks, whose sums are added in
+order. Few rows want small tiles, so that all multiprocessors have one.
 """
 
 from __future__ import annotations
@@ -30,15 +33,55 @@ from typing import Protocol
 
 import torch
 import torch.nn.functional as F
+import triton
 from torch import Tensor
 
 from hotbed.rose.kernels import files
 from hotbed.rose.kernels.fp8 import Fp8Rows
-from hotbed.rose.kernels.gemm_files import CLUSTER, TILE
+from hotbed.rose.kernels.gemm_files import CLUSTER, TILE, GemmTile
 
 HEAD_DIM, HEAD_EPS = 128, 1e-6
 """Baked into the kernels of q, k and v: Qwen3's."""
-NAMES = ("qkv", "fp8_qkv", "add", "swiglu", "ln_bias", "ln_gelu", "ln_add")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One kernel: its product, tile, and how many thread blocks share K."""
+
+    name: str
+    tile: GemmTile = TILE
+    split: int = 1
+
+    @property
+    def label(self) -> str:
+        """What tells it from others of the same product."""
+        return self.tile.name + (f"k{self.split}" if self.split > 1 else "")
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.name}_{self.label}.so"
+
+
+def _variants() -> tuple[Variant, ...]:
+    half, narrow, small = (GemmTile(m, n, True) for m, n in ((64, 128), (128, 64), (64, 64)))
+    wide = GemmTile(128, 192, True)
+    # Sums over columns and whole heads want whole tiles of 128; none spills its registers.
+    tiles = {
+        "qkv": (TILE, half),
+        "fp8_qkv": (TILE,),
+        "swiglu": (TILE, half, wide),
+        "ln_bias": (TILE, half, wide),
+        "ln_gelu": (TILE, half, wide),
+        "add": (TILE, half, narrow, small),
+        "ln_add": (TILE, half, narrow, small),
+    }
+    found = [Variant(name, tile) for name, of_name in tiles.items() for tile in of_name]
+    shared = (("add", TILE, 2), ("add", TILE, 4), ("add", half, 2), ("ln_add", TILE, 4))
+    return (*found, *(Variant(*each) for each in shared), Variant("ln_add", half, 2))
+
+
+VARIANTS = _variants()
+"""The first of each product is the one for many rows."""
 
 
 @dataclass(frozen=True)
@@ -166,13 +209,27 @@ def _by_tile(y: Tensor) -> Tensor:
     return y.view(len(y), -1, TILE.n).sum(-1)
 
 
+Shape = tuple[str, int, int, int]
+"""A product and its sizes: name, rows, columns, depth."""
+
+
 class Kernels:
-    """The same from a folder, on a card."""
+    """The same from a folder, on a card.
+
+    Attributes:
+        usual: the variant of each product, its first at the start.
+        chosen: the variant of products of some sizes, where it is another.
+        taken: the sizes of the last product.
+    """
 
     def __init__(self, folder: Path, device: torch.device) -> None:
-        self._run = {name: files.load(folder / f"{name}.so", f"large {name}") for name in NAMES}
+        self._run = {v: files.load(folder / v.file_name, f"large {v.name}") for v in VARIANTS}
         sms = torch.cuda.get_device_properties(device).multi_processor_count
         self._scheduler = (sms // CLUSTER, None, 8, None, None, None)
+        self.usual = {variant.name: variant for variant in reversed(VARIANTS)}
+        self.chosen: dict[Shape, Variant] = {}
+        self.taken: Shape | None = None
+        self._shared: dict[tuple[Variant, int, int], tuple[Tensor, Tensor]] = {}
 
     def qkv(self, x: Tensor, weight: Tensor, rstd: Tensor, at: Tensor, columns: Columns) -> Tensor:
         return self._qkv("qkv", x, weight, (rstd,), at, columns)
@@ -182,13 +239,14 @@ class Kernels:
         return self._qkv("fp8_qkv", x.values, weight.values, scales, at, columns)
 
     def add_(self, x: Tensor, weight: Tensor, residual: Tensor) -> Tensor:
-        sums = _sums(residual)
-        self._call("add", x, weight, residual, residual, (sums,))
+        variant = self._choose("add", x, weight)
+        sums = _sums(residual, variant)
+        self._call(variant, x, weight, residual, residual, (sums,))
         return sums
 
     def swiglu(self, x: Tensor, weight: Tensor, rstd: Tensor) -> Tensor:
         out = x.new_empty(len(x), len(weight) // 2)
-        self._call("swiglu", x, weight, None, None, (rstd, out))
+        self._call(self._choose("swiglu", x, weight), x, weight, None, None, (rstd, out))
         return out
 
     def ln_bias(
@@ -197,17 +255,19 @@ class Kernels:
         out = x.new_empty(len(x), len(weight))
         operands = (norm.scale, norm.shift, wg, wb)
         if gelu:
-            self._call("ln_gelu", x, weight, None, None, (*operands, out))
+            variant = self._choose("ln_gelu", x, weight)
+            self._call(variant, x, weight, None, None, (*operands, out))
         else:
-            self._call("ln_bias", x, weight, out, None, operands)
+            self._call(self._choose("ln_bias", x, weight), x, weight, out, None, operands)
         return out
 
     def ln_add_(
         self, x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor, norm: Rows, w: Tensor
     ) -> tuple[Tensor, Tensor]:
-        sums, squares = _sums(residual), _sums(residual)
+        variant = self._choose("ln_add", x, weight)
+        sums, squares = _sums(residual, variant), _sums(residual, variant)
         operands = (bias, norm.scale, norm.shift, w, sums, squares)
-        self._call("ln_add", x, weight, residual, residual, operands)
+        self._call(variant, x, weight, residual, residual, operands)
         return sums, squares
 
     def _qkv(
@@ -222,22 +282,42 @@ class Kernels:
         out = x.new_empty(len(x), len(weight), dtype=torch.bfloat16)
         # The width of a head is baked in: its argument is None.
         operands = (*factors, at, columns.turns, None, columns.normed, columns.kept)
-        self._call(name, x, weight, out, None, operands)
+        self._call(self._choose(name, x, weight), x, weight, out, None, operands)
         return out
+
+    def _choose(self, name: str, x: Tensor, weight: Tensor) -> Variant:
+        self.taken = (name, len(x), *weight.shape)
+        return self.chosen.get(self.taken, self.usual[name])
 
     def _call(
         self,
-        name: str,
+        variant: Variant,
         x: Tensor,
         weight: Tensor,
         out: Tensor | None,
         added: Tensor | None,
         operands: tuple[Tensor | None, ...],
     ) -> None:
-        epilogue = (*operands, None, None)  # and the buffers of split K
-        self._run[name](x, weight, out, added, epilogue, self._scheduler, None, None, None)
+        shared: tuple[Tensor | None, ...] = (None, None)
+        if variant.split > 1:
+            shared = self._shared_of(variant, x, weight)
+        self._run[variant](
+            x, weight, out, added, (*operands, *shared), self._scheduler, None, None, None
+        )
+
+    def _shared_of(self, variant: Variant, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """What blocks that share K hand on: whose turn it is at each tile, int32 [m, n, 1], and
+        sums [m n of a tile, m, n, 1] in fp32. Kept, as who ends a tile puts its turn back to 0.
+        """
+        tile = variant.tile
+        down, across = triton.cdiv(len(x), tile.m * CLUSTER) * CLUSTER, len(weight) // tile.n
+        if (key := (variant, down, across)) not in self._shared:
+            turns = x.new_zeros(1, down, across, dtype=torch.int32)
+            sums = x.new_empty(1, down, across, tile.m * tile.n, dtype=torch.float32)
+            self._shared[key] = turns.permute(1, 2, 0), sums.permute(3, 1, 2, 0)
+        return self._shared[key]
 
 
-def _sums(residual: Tensor) -> Tensor:
+def _sums(residual: Tensor, variant: Variant) -> Tensor:
     num_rows, columns = residual.shape
-    return residual.new_empty(num_rows, columns // TILE.n, dtype=torch.float32)
+    return residual.new_empty(num_rows, columns // variant.tile.n, dtype=torch.float32)

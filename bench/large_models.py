@@ -11,11 +11,13 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from bench.large_kernels import HEAD_DIM, Columns, Products, Rows, in_pairs
 from hotbed.checkpoint.records import BertConfig, DecoderConfig
 from hotbed.rose.attention.backend import AttentionBackend
 from hotbed.rose.batch import PackedBatch
+from hotbed.rose.kernels.launch import default_pdl
 from hotbed.rose.layers.norm import LayerNorm, RMSNorm
 from hotbed.rose.layers.rotary_scaling import plain_frequencies
 from hotbed.rose.models import bert, decoder
@@ -36,7 +38,11 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
     block: tl.constexpr,
     block_rows: tl.constexpr,
     with_mean: tl.constexpr,
+    pdl: tl.constexpr,
 ):
+    if pdl:
+        gdc_wait()
+        gdc_launch_dependents()
     rows = tl.program_id(0) * block_rows + tl.arange(0, block_rows)
     cols = tl.arange(0, block)
     in_step = rows < num_rows
@@ -56,6 +62,7 @@ def finish(squares: Tensor, width: int, eps: float, sums: Tensor | None = None) 
     Without `sums` it is RMSNorm's scale, and the shift is not written.
     """
     num_rows, tiles = squares.shape
+    pdl = default_pdl(squares.device)
     scale, shift = squares.new_empty(1, num_rows), squares.new_empty(1, num_rows)
     _finish_kernel[(triton.cdiv(num_rows, _BLOCK_ROWS),)](
         squares if sums is None else sums,
@@ -69,6 +76,8 @@ def finish(squares: Tensor, width: int, eps: float, sums: Tensor | None = None) 
         triton.next_power_of_2(tiles),
         _BLOCK_ROWS,
         sums is not None,
+        pdl,
+        launch_pdl=pdl,
     )
     return Rows(scale, shift)
 

@@ -17,7 +17,7 @@ from hotbed.rose.weights import WeightMap
 
 pytest.importorskip("triton")
 from bench import large_models
-from bench.large_kernels import References
+from bench.large_kernels import VARIANTS, References
 
 
 @pytest.fixture
@@ -84,3 +84,9 @@ def test_factors_of_rows_come_from_their_tiles_sums(tiles: int) -> None:
     rstd = torch.rsqrt(x.var(-1, correction=0) + 1e-6)[None]
     torch.testing.assert_close(norm.scale, rstd)
     torch.testing.assert_close(norm.shift, rstd * x.mean(-1)[None])
+
+
+def test_kernels_lie_in_files_of_their_own_and_the_usual_ones_share_no_k() -> None:
+    assert len({variant.file_name for variant in VARIANTS}) == len(VARIANTS)
+    usual = {variant.name: variant for variant in reversed(VARIANTS)}
+    assert all(variant.split == 1 for variant in usual.values())
