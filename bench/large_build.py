@@ -17,7 +17,14 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from bench.large_kernels import HEAD_DIM, HEAD_EPS, VARIANTS, Variant
+from bench.large_kernels import (
+    GELU_FITS,
+    GELU_LIMIT,
+    HEAD_DIM,
+    HEAD_EPS,
+    VARIANTS,
+    Variant,
+)
 from hotbed.rose.build_kernels import find_tools, link
 from hotbed.rose.kernels import gemm_build
 from hotbed.rose.kernels.gemm_files import CLUSTER, GemmKernel
@@ -29,6 +36,7 @@ _QKV = ("at", "turns", "of_head", "normed", "kept")
 _OPERANDS: dict[str, tuple[str, ...]] = {
     "qkv": ("rstd", *_QKV),
     "fp8_qkv": ("columns", "rows", *_QKV),
+    "fp8_gelu": ("columns", "rows", "bias", "activated"),
     "add": ("squares",),
     "swiglu": ("rstd", "activated"),
     "ln_bias": ("s", "t", "wg", "wb"),
@@ -42,7 +50,7 @@ def compile_kernel(variant: Variant, library: Any) -> Any:
     name, tile = variant.name, variant.tile
     host: Any = importlib.import_module("quack.gemm_runtime.host")
     host.get_max_active_clusters = lambda cluster_size: 1  # an argument of the kernel
-    is_fp8 = name == "fp8_qkv"
+    is_fp8 = name.startswith("fp8")
 
     def bf16(*shape: int) -> Tensor:
         return torch.empty(*shape, dtype=torch.bfloat16)
@@ -61,7 +69,7 @@ def compile_kernel(variant: Variant, library: Any) -> Any:
         if is_fp8:
             x, weight = x.to(torch.float8_e4m3fn), weight.to(torch.float8_e4m3fn)
         operands = {operand: sample(operand) for operand in _OPERANDS[name]}
-        plan = _epilogue(name, library).gemm(
+        plan = _epilogue(variant, library).gemm(
             x,
             weight,
             None if "activated" in operands else out,
@@ -81,14 +89,35 @@ def compile_kernel(variant: Variant, library: Any) -> Any:
     return plan.compiled_fn
 
 
-def _epilogue(name: str, library: Any) -> Any:
+def _gelu(form: str, library: Any) -> Any:
+    """As `bench.large_kernels.GELU_FITS` has it."""
+    if not form:
+        return library.act_fn_map["gelu_erf"]
+    tanh: Any = importlib.import_module("quack.activation").tanh
+    fmin: Any = importlib.import_module("cutlass.cute").arch.fmin
+    first, second, *rest = GELU_FITS[form]
+    third = rest[0] if rest else 0.0
+
+    def fit1(x: Any) -> Any:
+        half = 0.5 * x
+        return half * tanh(x * (first + second * (x * x))) + half
+
+    def fit2(x: Any) -> Any:
+        half, square = 0.5 * x, fmin(x * x, GELU_LIMIT)
+        return half * tanh(x * (first + square * (second + third * square))) + half
+
+    return fit2 if rest else fit1
+
+
+def _epilogue(variant: Variant, library: Any) -> Any:
     """The epilogue's arithmetic in fp32, compiled from each function's source."""
+    name = variant.name
     gemm_epilogue: Any = importlib.import_module("quack.epilogue.frontend").gemm_epilogue
     ops: Any = importlib.import_module("quack.epilogue.ops")
     rotary: Any = importlib.import_module("quack.epilogue.rotary")
     of_head: Any = importlib.import_module("quack.epilogue.head_rmsnorm").HeadRstd
     unpack, pack, swiglu = library.unpack, library.pack, library.swiglu
-    gelu, angle, sincos = library.act_fn_map["gelu_erf"], rotary._angle_turns, rotary._sincos_turns
+    gelu, angle, sincos = _gelu(variant.form, library), rotary._angle_turns, rotary._sincos_turns
 
     def squares(acc: Any, rstd: Any) -> Any:
         y = acc * rstd
@@ -133,6 +162,9 @@ def _epilogue(name: str, library: Any) -> Any:
     def ln_gelu(acc: Any, s: Any, t: Any, wg: Any, wb: Any) -> Any:
         return {"activated": gelu(acc * s - t * wg + wb)}
 
+    def scaled_gelu(acc: Any, columns: Any, rows: Any, bias: Any) -> Any:
+        return {"activated": gelu(acc * rows * columns + bias)}
+
     def ln_added(acc: Any, c: Any, bias: Any, s: Any, t: Any, w: Any) -> Any:
         y = acc + bias + (c * s - t) * w
         return {"D": y, "sums": y, "squares": (y, y)}
@@ -144,6 +176,7 @@ def _epilogue(name: str, library: Any) -> Any:
     forms: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         "qkv": (rotated, {"prepass": squares, **heads}),
         "fp8_qkv": (scaled_rotated, {"prepass": scaled_squares, **heads}),
+        "fp8_gelu": (scaled_gelu, {"outputs": ("activated",)}),
         "add": (added, {"reduces": reduce}),
         "swiglu": (gated, gate),
         "ln_bias": (ln_bias, {}),

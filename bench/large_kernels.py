@@ -10,6 +10,7 @@ r, and what is left into the epilogue of the one that reads r.
 
     qkv       rotate(norm_of_head(rstd[t] x W^T)) of q and k, rstd[t] x W^T of v
     fp8_qkv   the same of x and W in FP8, with their scales instead of rstd
+    fp8_gelu  gelu(x W^T + b) of x and W in FP8, as ROSE has it
     add       y = x W^T + residual, written over it; sums[t, i] of y^2 over columns of tile i
     swiglu    silu(g) * u, [g | u] = rstd[t] x W^T
     ln_bias   s[t] x W^T - t[t] wg + wb
@@ -40,22 +41,41 @@ from hotbed.rose.kernels import files
 from hotbed.rose.kernels.fp8 import Fp8Rows
 from hotbed.rose.kernels.gemm_files import CLUSTER, TILE, GemmTile
 
+GELU_FITS = {
+    "fit1": (0.80015704, 0.03470091),
+    "fit2": (0.797507882, 0.0370056482, -0.000351517129),
+}
+"""gelu(x) = x / 2 (1 + tanh(x P(x^2))): coefficients of P. Beyond x^2 = `GELU_LIMIT` tanh is 1.
+
+erf(x / sqrt 2) = tanh(x P(x^2)) has an even P. These two miss gelu by 2.71e-4 and 2.52e-5 at most;
+the usual form by tanh is the first with other numbers and misses by 4.74e-4. The instruction for
+tanh is itself off by up to 2^-11 of its result.
+"""
+GELU_LIMIT = 36.0
 HEAD_DIM, HEAD_EPS = 128, 1e-6
 """Baked into the kernels of q, k and v: Qwen3's."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One kernel: its product, tile, and how many thread blocks share K."""
+    """One kernel.
+
+    Attributes:
+        name: of the product.
+        tile: of its result.
+        split: how many thread blocks share K.
+        form: of GELU, where it is not quack's with erf; see `GELU_FITS`.
+    """
 
     name: str
     tile: GemmTile = TILE
     split: int = 1
+    form: str = ""
 
     @property
     def label(self) -> str:
         """What tells it from others of the same product."""
-        return self.tile.name + (f"k{self.split}" if self.split > 1 else "")
+        return self.tile.name + (f"k{self.split}" if self.split > 1 else "") + self.form
 
     @property
     def file_name(self) -> str:
@@ -69,6 +89,7 @@ def _variants() -> tuple[Variant, ...]:
     tiles = {
         "qkv": (TILE, half),
         "fp8_qkv": (TILE,),
+        "fp8_gelu": (TILE,),
         "swiglu": (TILE, half, wide),
         "ln_bias": (TILE, half, wide),
         "ln_gelu": (TILE, half, wide),
@@ -77,7 +98,12 @@ def _variants() -> tuple[Variant, ...]:
     }
     found = [Variant(name, tile) for name, of_name in tiles.items() for tile in of_name]
     shared = (("add", TILE, 2), ("add", TILE, 4), ("add", half, 2), ("ln_add", TILE, 4))
-    return (*found, *(Variant(*each) for each in shared), Variant("ln_add", half, 2))
+    fits = [(n, f) for n in ("ln_gelu", "fp8_gelu") for f in GELU_FITS]
+    return (
+        *found,
+        *(Variant(name, tile, split) for name, tile, split in (*shared, ("ln_add", half, 2))),
+        *(Variant(name, form=form) for name, form in fits),
+    )
 
 
 VARIANTS = _variants()
@@ -134,6 +160,10 @@ class Products(Protocol):
         """[T, N] in BF16."""
         ...
 
+    def fp8_gelu(self, x: Fp8Rows, weight: Fp8Rows, bias: Tensor) -> Tensor:
+        """[T, N] in BF16."""
+        ...
+
     def add_(self, x: Tensor, weight: Tensor, residual: Tensor) -> Tensor:
         """sums [T, N / 128] of the squares of what is written over `residual` [T, N]."""
         ...
@@ -179,6 +209,9 @@ class References:
     def fp8_qkv(self, x: Fp8Rows, weight: Fp8Rows, at: Tensor, columns: Columns) -> Tensor:
         ones = x.scales.new_ones(1, len(x))
         return self.qkv(x.float(), weight.float(), ones, at, columns)
+
+    def fp8_gelu(self, x: Fp8Rows, weight: Fp8Rows, bias: Tensor) -> Tensor:
+        return F.gelu(x.float() @ weight.float().T + bias).bfloat16()
 
     def add_(self, x: Tensor, weight: Tensor, residual: Tensor) -> Tensor:
         y = x.float() @ weight.float().T + residual.float()
@@ -237,6 +270,13 @@ class Kernels:
     def fp8_qkv(self, x: Fp8Rows, weight: Fp8Rows, at: Tensor, columns: Columns) -> Tensor:
         scales = (weight.scales[None], x.scales[None])
         return self._qkv("fp8_qkv", x.values, weight.values, scales, at, columns)
+
+    def fp8_gelu(self, x: Fp8Rows, weight: Fp8Rows, bias: Tensor) -> Tensor:
+        out = torch.empty(len(x), len(weight), dtype=torch.bfloat16, device=bias.device)
+        operands = (weight.scales[None], x.scales[None], bias, out)
+        variant = self._choose("fp8_gelu", x.values, weight.values)
+        self._call(variant, x.values, weight.values, None, None, operands)
+        return out
 
     def add_(self, x: Tensor, weight: Tensor, residual: Tensor) -> Tensor:
         variant = self._choose("add", x, weight)

@@ -123,6 +123,9 @@ def note_errors(products: Kernels, worst: dict[str, float]) -> None:
         note("qkv", products.qkv(x, weight, scale, at, head), expected)
         fp8 = (quantize_rows(x), quantize_rows(weight), at, head)
         note("fp8_qkv", products.fp8_qkv(*fp8), right.fp8_qkv(*fp8))
+        weight, bias = random(F_ENCODER, D) / D**0.5, of_columns(F_ENCODER)
+        wide_fp8 = (fp8[0], quantize_rows(weight), bias)
+        note("fp8_gelu", products.fp8_gelu(*wide_fp8), right.fp8_gelu(*wide_fp8))
         weight = random(2 * F_DECODER, D) / D**0.5
         expected = right.swiglu(wide_x, weight.float(), scale)
         note("swiglu", products.swiglu(x, weight, scale), expected)
@@ -242,7 +245,7 @@ def parts_of(p: Kernels, m: int) -> dict[str, Part]:
     # The residual is written over call after call: it may not grow beyond all bounds.
     bias, w = of_columns(D), of_columns(D).clamp(-1, 1)
     three_row, wide_row = of_columns(3 * D), of_columns(F_ENCODER)
-    fp8 = (quantize_rows(x), quantize_rows(qkv))
+    fp8, fp8_up = (quantize_rows(x), quantize_rows(qkv)), quantize_rows(up)
 
     def ln_bias(weight: Tensor, row: Tensor, *, gelu: bool) -> object:
         return p.ln_bias(x, weight, norm, row, row, gelu=gelu)
@@ -270,6 +273,7 @@ def parts_of(p: Kernels, m: int) -> dict[str, Part]:
         "bert qkv": Part(lambda: ln_bias(three, three_row, gelu=False), 3 * D * D, bare(x, three)),
         "bert out": Part(lambda: ln_add(x, square), D * D, bare(x, square)),
         "bert up": Part(lambda: ln_bias(up, wide_row, gelu=True), D * F_ENCODER, bare(x, up)),
+        "bert up, fp8": Part(lambda: p.fp8_gelu(fp8[0], fp8_up, wide_row), D * F_ENCODER),
         "bert down": Part(lambda: ln_add(wide, last), F_ENCODER * D, bare(wide, last)),
         "finish": Part(lambda: finish(squares, D, 1e-6), D * D),
         "finish LayerNorm": Part(lambda: finish(squares, D, 1e-6, squares), D * D),

@@ -17,7 +17,7 @@ from hotbed.rose.weights import WeightMap
 
 pytest.importorskip("triton")
 from bench import large_models
-from bench.large_kernels import VARIANTS, References
+from bench.large_kernels import GELU_FITS, GELU_LIMIT, VARIANTS, References
 
 
 @pytest.fixture
@@ -90,3 +90,18 @@ def test_kernels_lie_in_files_of_their_own_and_the_usual_ones_share_no_k() -> No
     assert len({variant.file_name for variant in VARIANTS}) == len(VARIANTS)
     usual = {variant.name: variant for variant in reversed(VARIANTS)}
     assert all(variant.split == 1 for variant in usual.values())
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "error"),
+    [(GELU_FITS["fit1"], 2.71e-4), (GELU_FITS["fit2"], 2.52e-5), ((0.797885, 0.0356774), 4.74e-4)],
+)
+def test_gelu_by_a_fitted_tanh_misses_by_what_is_said(
+    coefficients: tuple[float, ...], error: float
+) -> None:
+    x = torch.linspace(-40, 40, 800_001, dtype=torch.float64)
+    square = x.square().clamp(max=GELU_LIMIT)
+    polynomial = sum(c * square**i for i, c in enumerate(coefficients))
+    fitted = x / 2 * (1 + torch.tanh(x * polynomial))
+    worst = (fitted - torch.nn.functional.gelu(x)).abs().max()
+    assert float(worst) == pytest.approx(error, rel=5e-3)
