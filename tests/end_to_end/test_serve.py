@@ -114,9 +114,12 @@ def test_stop_finishes_what_was_accepted_and_takes_nothing_new(tmp_path: Path) -
     service_runs = running(tmp_path / "log", "--workers", "1")
     with service_runs as service, ThreadPoolExecutor(8) as pool:
         children = service.children()
+        (replica,) = service.children("hotbed.tulip")
+        replica.suspend()  # or the first may be answered before the last is asked
         requests = [pool.submit(embed, service, texts) for _ in range(8)]
         wait_for_requests_in_flight(service, 8)
         service.process.terminate()
+        replica.resume()
         rows = [request.result() for request in requests]
         assert service.process.wait(timeout=20) == 0
         assert [child for child in children if child.is_running()] == []
