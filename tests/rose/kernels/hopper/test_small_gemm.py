@@ -69,7 +69,8 @@ def test_the_compiler_lets_products_follow_each_other(
     )
     source = tmp_path / "kernel.cu"
     source.write_text(kernel.prologue() + SOURCE)
-    command = ["nvcc", "-arch=sm_90a", "-cubin", "-Xptxas", "-v", str(source)]
+    includes = f"-I{nvrtc.HEADER.parent}"
+    command = ["nvcc", "-arch=sm_90a", "-cubin", "-Xptxas", "-v", includes, str(source)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "registers" in done.stderr, "ptxas has reported"

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 
 _ARCHITECTURE = b"--gpu-architecture=sm_90a"
+HEADER = Path(__file__).with_name("hopper.cuh")
+"""What a source may include."""
 
 
 class CudaError(RuntimeError):
@@ -123,7 +125,8 @@ def _cubin(source: Path, prologue: str) -> bytes:
     from cuda.bindings import nvrtc  # noqa: PLC0415
 
     code = (prologue + f'#line 1 "{source.name}"\n' + source.read_text()).encode()
-    program = _check(nvrtc.nvrtcCreateProgram(code, source.name.encode(), 0, [], []))
+    headers = [HEADER.read_bytes()], [HEADER.name.encode()]
+    program = _check(nvrtc.nvrtcCreateProgram(code, source.name.encode(), 1, *headers))
     options = [_ARCHITECTURE]
     (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:

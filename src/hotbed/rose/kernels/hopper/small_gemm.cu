@@ -31,8 +31,7 @@
 // Defined by the launcher (small_gemm.py): TOK tokens a block, FT, SPLIT, STAGES, EPILOGUE, PARTS of
 // a token's sums, and the wgmma of TOK columns.
 
-typedef unsigned int u32;
-typedef unsigned long long u64;
+#include "hopper.cuh"
 
 #define QKV 0
 #define SWIGLU 1
@@ -61,10 +60,6 @@ typedef unsigned long long u64;
 // fragment (8 features of 4 pairs of tokens) hit 32 banks.
 #define ROW (FT + 4)
 
-struct alignas(64) TensorMap {
-  u64 opaque[16];
-};
-
 struct Args {
   u64 out;          // BF16 [T, row_stride]; ADDS: the residual stream, read too
   u64 scaled;       // ADDS: BF16 [T, N], the stream times the next norm's weight
@@ -91,57 +86,10 @@ struct Args {
   int num_rotated;      // QKV: of q and k
 };
 
-__device__ __forceinline__ u32 shared_address(const void* p) {
-  return (u32)__cvta_generic_to_shared(p);
-}
-
-__device__ __forceinline__ void barrier_init(u32 barrier, u32 count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
-}
-
-__device__ __forceinline__ void barrier_expect(u32 barrier, u32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-
-__device__ __forceinline__ void barrier_arrive(u32 barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-__device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n"
-      "}\n" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-
-__device__ __forceinline__ void load_tile(u32 to, const TensorMap* map, int k, int row,
-                                          u32 barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      " [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
-      "l"(map), "r"(k), "r"(row), "r"(barrier)
-      : "memory");
-}
-
-
 __device__ __forceinline__ void load_weights(u32 to, const TensorMap* map, int k,
                                              const int (&rows)[2], u32 barrier) {
   for (int half = 0; half < WARPGROUPS; ++half)
     load_tile(to + half * TILE_BYTES, map, k, rows[half], barrier);
-}
-
-__device__ __forceinline__ void wait_for_predecessor() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-
-__device__ __forceinline__ void launch_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 __device__ __forceinline__ void cluster_arrive() {
@@ -154,21 +102,6 @@ __device__ __forceinline__ void cluster_wait() {
 #if SPLIT > 1
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
-}
-
-// K-major tile of 64 BF16 a row in the 128-byte swizzle: 8 rows are 1,024 bytes.
-__device__ __forceinline__ u64 descriptor(u32 address) {
-  return (u64)((address & 0x3FFFF) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
-}
-
-__device__ __forceinline__ float2 unpack(u32 pair) {
-  return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u));
-}
-
-__device__ __forceinline__ u32 pack(float low, float high) {
-  u32 pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
 }
 
 __device__ __forceinline__ void unpack4(uint2 pairs, float (&values)[4]) {
@@ -345,7 +278,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       barrier_init(full + 8 * stage, 1);
       barrier_init(empty + 8 * stage, WARPGROUPS);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    barriers_are_made();
   }
   __syncthreads();
   launch_dependents();
@@ -389,17 +322,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       barrier_wait(full + 8 * stage, (step / STAGES) & 1);
       const u64 w = descriptor(base + stage * STAGE_BYTES + group * TILE_BYTES);
       const u64 x = descriptor(base + stage * STAGE_BYTES + W_BYTES);
-      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+      products_begin();
 #pragma unroll
       for (int k = 0; k < 4; ++k) wgmma(acc, w + 2 * k, x + 2 * k, step || k);
-      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-      // The step before is done with its stage.
-      asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+      products_commit();
+      products_wait<1>();  // the step before is done with its stage
       if (step && threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * ((step - 1) % STAGES));
     }
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    products_wait<0>();
 #pragma unroll
-    for (int i = 0; i < TOK / 2; ++i) asm volatile("" : "+f"(acc[i])::"memory");
+    for (int i = 0; i < TOK / 2; ++i) is_made(acc[i]);
     // Both warpgroups are done with the tiles that the exchange buffer is written over.
     asm volatile("bar.sync 1, %0;" ::"n"(128 * WARPGROUPS) : "memory");
     const int lane = threadIdx.x % 32;

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from hotbed.rose.kernels.hopper.nvrtc import Function, compile_function, define, tile_map
+from hotbed.rose.kernels.hopper.wgmma import product
 
 MAX_TOKENS = 256
 TOKEN_MULTIPLE = 16
@@ -99,7 +100,7 @@ class Kernel:
             STAGES=self.stages,
             EPILOGUE=_EPILOGUES[self.epilogue],
             PARTS=self.parts,
-        ) + _wgmma(self.tokens)
+        ) + product("wgmma", self.tokens)
 
     def compiled(
         self, device: torch.device, shared_bytes: int, name: str = "small_gemm"
@@ -191,22 +192,3 @@ class SmallGemm:
             shared_bytes=shared_bytes,
             cluster=(tiling.split, 1),
         )
-
-
-def _wgmma(n: int) -> str:
-    """The function `wgmma` of the kernel: 64 x n += 64 x 16 times 16 x n, n / 2 floats a thread.
-
-    The first of a sum says so instead of finding zeros: whatever else writes the accumulators may
-    make the compiler wait for each wgmma (ptxas C7515).
-    """
-    floats = n // 2
-    registers = ", ".join(f"%{i}" for i in range(floats))
-    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(floats))
-    return (
-        f"__device__ __forceinline__ void wgmma(float (&d)[{floats}], unsigned long long a,"
-        f" unsigned long long b, int is_more) {{\n"
-        f'  asm volatile("{{.reg .pred more; setp.ne.b32 more, %{floats + 2}, 0;'
-        f" wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{registers}}},"
-        f' %{floats}, %{floats + 1}, more, 1, 1, 0, 0;}}"'
-        f' : {outputs} : "l"(a), "l"(b), "r"(is_more));\n}}\n'
-    )
