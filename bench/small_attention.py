@@ -21,10 +21,12 @@ from torch import Tensor
 
 from bench.attention import medians_us
 from bench.gemm import share_of_rounding
-from bench.large_steps import graph_of, step_of
+from bench.whole_steps import DEVICE, graph_of, step_of
 from hotbed.bench import rows
 from hotbed.bench.shapes import SHAPES, random_weights
+from hotbed.rose.attention.backend import AttentionSpec
 from hotbed.rose.attention.select import select_backend
+from hotbed.rose.batch import PackedBatch
 from hotbed.rose.kernels.hopper.nvrtc import compile_function, define, tile_map
 from hotbed.rose.kernels.hopper.wgmma import product
 from hotbed.rose.kernels.short_attention import reference, short_attention
@@ -32,7 +34,6 @@ from hotbed.rose.layers import small_encoder
 from hotbed.rose.registry import FAMILIES
 
 SOURCE = Path(__file__).with_suffix(".cu")
-DEVICE = torch.device("cuda", 0)
 QUERIES, BOX_ROWS, MOST_KEYS = 64, 32, 128
 STEPS = ((1, 32), (1, 64), (1, 128), (2, 64), (4, 32), (1, 256), (2, 128), (8, 32))
 # Lengths of a step's sequences: tiles that end early, sequences that begin anywhere, many.
@@ -133,6 +134,29 @@ def small_attention(
         shared_bytes=kernel.shared_bytes,
     )
     return out
+
+
+class SmallAttention:
+    """The kernel as an attention backend, for layers whose heads lie in one projection."""
+
+    def plan(self, batch: PackedBatch, spec: AttentionSpec) -> tuple[Tensor, AttentionSpec]:
+        """A step's offsets."""
+        return batch.cu_seqlens, spec
+
+    def run(self, q: Tensor, k: Tensor, v: Tensor, plan: tuple[Tensor, AttentionSpec]) -> Tensor:
+        """[T, N, H], from parts of a projection [T, (N + 2 K) H]."""
+        offsets, spec = plan
+        width = (spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim
+        assert q.stride(0) == width, "q, k and v are no parts of a projection"
+        attended = small_attention(
+            q.as_strided((len(q), width), (width, 1)),
+            offsets,
+            num_heads=spec.num_heads,
+            num_kv_heads=spec.num_kv_heads,
+            scale=spec.scale,
+            causal=spec.causal,
+        )
+        return attended.view(q.shape)
 
 
 def offsets_of(lengths: list[int], device: torch.device) -> Tensor:
