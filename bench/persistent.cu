@@ -1,14 +1,9 @@
 // What the parts of one persistent kernel for a whole model would cost; see persistent.py.
 
-typedef unsigned int u32;
-typedef unsigned long long u64;
+#include "hopper.cuh"
 
 #define THREADS 256
 #define PATIENCE 2000000
-
-__device__ __forceinline__ u32 shared_address(const void* p) {
-  return (u32)__cvta_generic_to_shared(p);
-}
 
 // All blocks of the grid have come here `round` times; false if they do not within PATIENCE looks.
 __device__ __forceinline__ bool grid_barrier(u32* counter, u32 round) {

@@ -56,8 +56,7 @@ __device__ __forceinline__ void mark(int i, int k_steps) {
 
 def marked(source: str) -> str:
     """The kernel's source with its marks."""
-    first = "__device__ __forceinline__ void wait_for_predecessor() {"
-    for anchor, before, behind in (*ANCHORS, (first, _NOTE, "")):
+    for anchor, before, behind in (*ANCHORS, ('#include "hopper.cuh"\n', "", _NOTE)):
         if source.count(anchor) != 1:
             raise ValueError(f"small_gemm.cu has {anchor!r} {source.count(anchor)} times, not once")
         source = source.replace(anchor, before + anchor + behind)

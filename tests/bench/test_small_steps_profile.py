@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from bench.small_steps_profile import ANCHORS, marked
-from hotbed.rose.kernels.hopper import small_gemm
+from hotbed.rose.kernels.hopper import nvrtc, small_gemm
 
 
 def test_each_stage_is_marked_once(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_each_stage_is_marked_once(tmp_path: Path) -> None:
     prologue = small_gemm.Kernel(32, 128, 2, 8, "qkv", 16).prologue() + "#define NOTES 4096ull\n"
     (tmp_path / "kernel.cu").write_text(prologue + source)
     done = subprocess.run(
-        [nvcc, "-arch=sm_90a", "-cubin", "kernel.cu"],
+        [nvcc, "-arch=sm_90a", "-cubin", f"-I{nvrtc.HEADER.parent}", "kernel.cu"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
