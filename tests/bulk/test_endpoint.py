@@ -30,6 +30,11 @@ from hotbed.core.errors import ErrorCode, HotbedError
 from hotbed.core.exit_codes import EXIT_INTERRUPTED
 from tests.bulk.jobs import texts, write_jsonl
 
+# What runs in a shell's background, as tests may, ignores Ctrl-C, and so do its children.
+MAIN_WITH_CTRL_C = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from hotbed.cli import main; main()"
+)
 LIMIT = 14
 TEXTS = texts(500)
 
@@ -261,16 +266,19 @@ def test_ctrl_c_ends_a_job_whose_server_is_silent(tmp_path: Path) -> None:
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        command = [sys.executable, "-m", "hotbed.cli", "embed", str(corpus), "--out"]
+        command = [sys.executable, "-c", MAIN_WITH_CTRL_C, "embed", str(corpus), "--out"]
         command += [str(tmp_path / "out"), "--endpoint", url, "--concurrency", "1"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            connection, _ = listener.accept()
-            with connection:
-                read_request(connection)
-                connection.sendall(first % (len(rows), rows))
-                read_request(connection)  # the first of the job's own; no answer
-                process.send_signal(signal.SIGINT)
-                _, said = process.communicate(timeout=60)
+            try:
+                connection, _ = listener.accept()
+                with connection:
+                    read_request(connection)
+                    connection.sendall(first % (len(rows), rows))
+                    read_request(connection)  # the first of the job's own; no answer
+                    process.send_signal(signal.SIGINT)
+                    _, said = process.communicate(timeout=60)
+            finally:
+                process.kill()
     assert said == "hotbed: stopped; --resume goes on after the last finished part\n"
     assert process.returncode == EXIT_INTERRUPTED
 
