@@ -77,17 +77,15 @@ class Kernel:
         keys = min(MOST_KEYS, -(-num_tokens // BOX_ROWS) * BOX_ROWS)
         return Kernel(head_dim, keys, 1 if num_tokens <= keys else 2, causal)
 
-    def definitions(self) -> str:
-        """Constants in front of the source."""
-        sizes = define(HEAD_DIM=self.head_dim, KEYS=self.keys, STAGES=self.stages)
-        return sizes + define(CAUSAL=int(self.causal))
-
     def prologue(self) -> str:
         """What stands before the source."""
+        constants = define(
+            HEAD_DIM=self.head_dim, KEYS=self.keys, STAGES=self.stages, CAUSAL=int(self.causal)
+        )
         values = product(
             "multiply_values", self.head_dim, left_in_registers=True, right_by_depth=True
         )
-        return self.definitions() + product("multiply_scores", self.keys) + values
+        return constants + product("multiply_scores", self.keys) + values
 
     @property
     def shared_bytes(self) -> int:

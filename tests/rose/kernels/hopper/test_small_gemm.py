@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from hotbed.rose.kernels.hopper import nvrtc, small_gemm, small_layers
+from tests.rose.kernels.hopper.emulator.launcher import emulate, needs_compiler
 
 SOURCE = Path(small_gemm.__file__).with_suffix(".cu").read_text()
 # bf16 inputs and outputs, sums in fp32: one rounding of the result, one of what is scaled before.
@@ -80,6 +81,18 @@ def test_the_compiler_lets_products_follow_each_other(
 
 def test_elsewhere_the_kernels_say_why_they_do_not_run() -> None:
     assert nvrtc.missing(torch.device("cpu")) == "they run on CUDA, not on cpu"
+
+
+@needs_compiler
+@pytest.mark.parametrize("num_tokens", [32, 192])
+def test_in_the_emulator_each_epilogue_equals_its_reference(
+    num_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulate(monkeypatch, small_gemm)
+    layer = Layer(*SHAPES["odd"], torch.device("cpu"))
+    for got, expected in layer.run(num_tokens):
+        scale = expected.abs().max()
+        assert (got.float() - expected).abs().max() <= TOLERANCE * scale
 
 
 @pytest.mark.gpu

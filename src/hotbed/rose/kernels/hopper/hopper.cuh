@@ -4,6 +4,9 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+// In a kernel: memory that the threads of a block share.
+#define SHARED_ARRAY(type, name, count) __shared__ alignas(8) type name[count]
+
 struct alignas(64) TensorMap {
   u64 opaque[16];
 };
@@ -48,6 +51,43 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap* map, int k, i
       " [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
       "l"(map), "r"(k), "r"(row), "r"(barrier)
       : "memory");
+}
+
+// Threads 0 to COUNT - 1 of a block meet.
+template <int COUNT>
+__device__ __forceinline__ void first_threads_meet() {
+  asm volatile("bar.sync 1, %0;" ::"n"(COUNT) : "memory");
+}
+
+__device__ __forceinline__ void barrier_cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void barrier_cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// The same place in another block of the cluster.
+__device__ __forceinline__ u32 peer_address(u32 address, int rank) {
+  u32 peers;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(peers) : "r"(address), "r"(rank));
+  return peers;
+}
+
+__device__ __forceinline__ void load_of_peer(u32 at, float (&to)[4]) {
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+               : "r"(at));
+}
+
+__device__ __forceinline__ void load_shared(u32 at, float (&to)[4]) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+               : "r"(at));
+}
+
+__device__ __forceinline__ void store_shared(u32 to, float value) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value));
 }
 
 __device__ __forceinline__ void wait_for_predecessor() {

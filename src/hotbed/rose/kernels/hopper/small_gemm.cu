@@ -94,13 +94,13 @@ __device__ __forceinline__ void load_weights(u32 to, const TensorMap* map, int k
 
 __device__ __forceinline__ void cluster_arrive() {
 #if SPLIT > 1
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  barrier_cluster_arrive();
 #endif
 }
 
 __device__ __forceinline__ void cluster_wait() {
 #if SPLIT > 1
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  barrier_cluster_wait();
 #endif
 }
 
@@ -136,9 +136,7 @@ __device__ __forceinline__ void gather(float (&sum)[ROUNDS][4], u32 base, int ra
   for (int source = 0; source < SPLIT; ++source) {
     u32 from = base;
 #if SPLIT > 1
-    asm("mapa.shared::cluster.u32 %0, %1, %2;"
-        : "=r"(from)
-        : "r"(base), "r"((rank + source) % SPLIT));
+    from = peer_address(base, (rank + source) % SPLIT);
 #endif
 #pragma unroll
     for (int i = 0; i < ROUNDS; ++i) {
@@ -146,12 +144,10 @@ __device__ __forceinline__ void gather(float (&sum)[ROUNDS][4], u32 base, int ra
       const u32 at = from + 4 * (own_token(rank, first, i) * ROW + 4 * (threadIdx.x % TOKEN_LANES));
       float(&to)[4] = part[source][i];
 #if SPLIT > 1
-      asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+      load_of_peer(at, to);
 #else
-      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+      load_shared(at, to);
 #endif
-                   : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
-                   : "r"(at));
     }
   }
 #pragma unroll
@@ -264,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     small_gemm(const __grid_constant__ TensorMap w_map, const __grid_constant__ TensorMap x_map,
                const __grid_constant__ Args args) {
   extern __shared__ unsigned char memory[];
-  __shared__ alignas(8) u64 barriers[2 * STAGES];
+  SHARED_ARRAY(u64, barriers, 2 * STAGES);
   const u32 base = (shared_address(memory) + 1023u) & ~1023u;
   const u32 full = shared_address(barriers), empty = full + 8 * STAGES;
   const int warp = threadIdx.x / 32;
@@ -333,7 +329,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
     for (int i = 0; i < TOK / 2; ++i) is_made(acc[i]);
     // Both warpgroups are done with the tiles that the exchange buffer is written over.
-    asm volatile("bar.sync 1, %0;" ::"n"(128 * WARPGROUPS) : "memory");
+    first_threads_meet<128 * WARPGROUPS>();
     const int lane = threadIdx.x % 32;
     // A fragment: rows lane / 4 and 8 more of the warp's 16, columns 2 (lane % 4) and one more.
     const int feature = 16 * warp + lane / 4;
@@ -341,10 +337,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
     for (int block = 0; block < TOK / 8; ++block) {
       const u32 to = at + 4 * 8 * ROW * block;
-      asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(acc[4 * block]));
-      asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + 4 * ROW), "f"(acc[4 * block + 1]));
-      asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + 32), "f"(acc[4 * block + 2]));
-      asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + 4 * ROW + 32), "f"(acc[4 * block + 3]));
+      store_shared(to, acc[4 * block]);
+      store_shared(to + 4 * ROW, acc[4 * block + 1]);
+      store_shared(to + 32, acc[4 * block + 2]);
+      store_shared(to + 4 * ROW + 32, acc[4 * block + 3]);
     }
   }
 #if SPLIT > 1

@@ -1,8 +1,7 @@
-// `hopper.cuh` for a CPU: one block at a time, its threads as coroutines, so that a kernel's own
-// source runs where there is no card. Shared memory is poisoned with NaN before each block. What the
-// copy engine and the products do with addresses is written from the PTX manual (sections on tensor
-// copies, swizzling modes and wgmma's shared memory layouts).
-
+// `hopper.cuh` for a CPU: one cluster of blocks at a time, its threads as coroutines, so that a
+// kernel's own source runs where there is no card. Shared memory is NaN before each block. What the
+// copy engine and the products do with addresses is written from the PTX manual (tensor copies,
+// swizzling modes, wgmma's shared memory layouts and fragments).
 #pragma once
 
 #include <ucontext.h>
@@ -12,6 +11,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #define __device__
@@ -20,70 +22,102 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __shared__
+#define SHARED_ARRAY(type, name, count) \
+  type* const name = (type*)own_array(sizeof(type) * (count), alignof(type))
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
 using std::max;
 using std::min;
 
+struct uint2 {
+  u32 x, y;
+};
+struct float2 {
+  float x, y;
+};
+struct float4 {
+  float x, y, z, w;
+};
+static uint2 make_uint2(u32 x, u32 y) { return {x, y}; }
+static float2 make_float2(float x, float y) { return {x, y}; }
+
 struct Index {
-  int x, y;
+  u32 x, y;
 };
-static Index threadIdx, blockIdx;
-static constexpr int BLOCK_THREADS = 128, SHARED_BYTES = 232448;
-alignas(1024) unsigned char memory[SHARED_BYTES + 1024];  // the kernel rounds its start up
-
-struct TensorMap {
-  const unsigned short* matrix;
-  long height, width, stride;  // elements
-  int rows;                    // of a box of 64 columns
-};
-
-// Coroutines
-
-static ucontext_t scheduler, threads[BLOCK_THREADS];
-static std::vector<unsigned char> stacks[BLOCK_THREADS];
-static int current, at_end;
-static long switches_without_progress;
+static Index threadIdx, blockIdx, gridDim;
 
 [[noreturn]] static void fail(const char* what) {
-  fprintf(stderr, "emulator: %s\n", what);
+  fprintf(stderr, "emulator: block %u %u, thread %u: %s\n", blockIdx.x, blockIdx.y, threadIdx.x,
+          what);
   abort();
 }
 
+// Threads. `of_cluster` is the number of all threads of a cluster.
+
+struct Thread {
+  ucontext_t context;
+  std::unique_ptr<unsigned char[]> stack;
+  bool has_ended;
+};
+static const int MOST_BLOCKS = 8, MOST_THREADS = 288, STACK_BYTES = 1 << 16;
+static Thread threads[MOST_BLOCKS * MOST_THREADS];
+static ucontext_t scheduler;
+static int current, of_block, of_cluster;
+static long idle_switches;
+
+static int rank() { return current / of_block; }
+static void progress() { idle_switches = 0; }
+
 static void give_way() {
-  if (++switches_without_progress > 100 * BLOCK_THREADS) fail("all threads wait");
-  swapcontext(&threads[current], &scheduler);
+  if (++idle_switches > 100l * of_cluster) fail("all threads wait");
+  swapcontext(&threads[current].context, &scheduler);
 }
 
-static void progress() { switches_without_progress = 0; }
-
+// A number of threads that meet again and again.
 struct Meeting {
   int arrived = 0;
   long round = 0;
-  void of(int count) {
+
+  long arrive(int count) {
     const long mine = round;
     if (++arrived == count) {
       arrived = 0;
       ++round;
       progress();
-    } else {
-      while (round == mine) give_way();
     }
+    return mine;
   }
+  void wait(long mine) {
+    while (round == mine) give_way();
+  }
+  void meet(int count) { wait(arrive(count)); }
 };
-static Meeting of_warp[BLOCK_THREADS / 32], of_block;
 
-static void __syncthreads() { of_block.of(BLOCK_THREADS); }
+struct Meetings {
+  Meeting block, some, warps[MOST_THREADS / 32], groups[MOST_THREADS / 128 + 1];
+};
+static Meetings meetings[MOST_BLOCKS];
+static Meeting cluster;
+static long cluster_round[MOST_BLOCKS * MOST_THREADS];
+
+static void __syncthreads() { meetings[rank()].block.meet(of_block); }
+static void __syncwarp() { meetings[rank()].warps[threadIdx.x / 32].meet(32); }
+template <int COUNT>
+static void first_threads_meet() {
+  meetings[rank()].some.meet(COUNT);
+}
+static void barrier_cluster_arrive() { cluster_round[current] = cluster.arrive(of_cluster); }
+static void barrier_cluster_wait() { cluster.wait(cluster_round[current]); }
 
 template <class T>
 static T exchange(T value, int source) {
-  static T values[BLOCK_THREADS];
-  const int warp = threadIdx.x / 32;
-  values[threadIdx.x] = value;
-  of_warp[warp].of(32);
-  const T got = source >= 0 && source < 32 ? values[warp * 32 + source] : value;
-  of_warp[warp].of(32);
+  static T values[MOST_BLOCKS * MOST_THREADS];
+  values[current] = value;
+  __syncwarp();
+  const int first = current - threadIdx.x % 32;
+  const T got = source >= 0 && source < 32 ? values[first + source] : value;
+  __syncwarp();
   return got;
 }
 template <class T>
@@ -92,11 +126,11 @@ static T __shfl_sync(u32, T value, int source) {
 }
 template <class T>
 static T __shfl_up_sync(u32, T value, int step) {
-  return exchange(value, threadIdx.x % 32 - step);
+  return exchange(value, (int)(threadIdx.x % 32) - step);
 }
 template <class T>
 static T __shfl_xor_sync(u32, T value, int step) {
-  return exchange(value, (threadIdx.x % 32) ^ step);
+  return exchange(value, (int)(threadIdx.x % 32) ^ step);
 }
 static u32 __ballot_sync(u32, bool vote) {
   u32 votes = 0;
@@ -105,41 +139,93 @@ static u32 __ballot_sync(u32, bool vote) {
 }
 static int __ffs(u32 bits) { return __builtin_ffs(bits); }
 
-// Memory
+// Shared memory: an address is that in the own block, or a peer's with its rank + 1 above bit 20.
+// Addresses begin at 16, as a kernel's may be no multiple of 1,024.
 
-static u32 shared_address(const void* p) { return (u32)((const unsigned char*)p - memory) + 16; }
+static const u32 FIRST_ADDRESS = 16, BLOCK_BYTES = 231 << 10, ARRAY_AT = 229 << 10;
+alignas(1024) unsigned char memory[MOST_BLOCKS * BLOCK_BYTES];
+
+static void* own_array(size_t bytes, size_t alignment) {
+  if (bytes > BLOCK_BYTES - ARRAY_AT || alignment > 16) fail("an array that has no room");
+  return memory + rank() * BLOCK_BYTES + ARRAY_AT;
+}
+
+static u32 shared_address(const void* p) {
+  return (u32)(((const unsigned char*)p - memory) % BLOCK_BYTES) + FIRST_ADDRESS;
+}
+
+static u32 peer_address(u32 address, int peer) {
+  if (peer < 0 || peer >= of_cluster / of_block) fail("a peer that is none");
+  return address | (u32)(peer + 1) << 20;
+}
 
 static unsigned char* shared(u32 address, u32 bytes) {
-  // 16: an address that is no multiple of 1,024, as a kernel's may be.
-  if (address < 16 || address - 16 + bytes > sizeof memory) fail("an address outside the memory");
-  return memory + address - 16;
+  const u32 block = address >> 20 ? (address >> 20) - 1 : rank(), at = address & 0xFFFFF;
+  if (at < FIRST_ADDRESS || at - FIRST_ADDRESS + bytes > BLOCK_BYTES)
+    fail("an address outside the memory");
+  return memory + block * BLOCK_BYTES + at - FIRST_ADDRESS;
 }
+
+static void load_shared(u32 at, float (&to)[4]) {
+  if (at % 16 != FIRST_ADDRESS % 16) fail("16 bytes at another place than a multiple of 16");
+  memcpy(to, shared(at, 16), 16);
+}
+static void load_of_peer(u32 at, float (&to)[4]) { load_shared(at, to); }
+static void store_shared(u32 to, float value) { memcpy(shared(to, 4), &value, 4); }
+static void store_zeros(u32 to) { memset(shared(to, 16), 0, 16); }
+static void stores_are_seen() {}
+
+// Beside the memory, where a kernel that writes over one would break it.
+struct BarrierState {
+  int count, arrived, bytes, phase;
+};
+static std::vector<std::pair<const void*, BarrierState>> barriers_of_cluster;
+
+static BarrierState& barrier_at(u32 address) {
+  if (address % 8) fail("a barrier at no multiple of 8");
+  const void* const at = shared(address, 8);
+  for (auto& [known, state] : barriers_of_cluster)
+    if (known == at) return state;
+  fail("a barrier that was not made");
+}
+static void barrier_init(u32 address, u32 count) {
+  barriers_of_cluster.push_back({shared(address, 8), {(int)count, 0, 0, 0}});
+}
+static void barriers_are_made() {}
+static void end_phase(BarrierState& barrier) {
+  if (barrier.bytes < 0 || barrier.arrived > barrier.count) fail("more than a barrier expects");
+  if (barrier.arrived == barrier.count && barrier.bytes == 0) {
+    barrier.arrived = 0;
+    ++barrier.phase;
+  }
+  progress();
+}
+static void barrier_arrive(u32 address) {
+  BarrierState& barrier = barrier_at(address);
+  ++barrier.arrived;
+  end_phase(barrier);
+}
+static void barrier_expect(u32 address, u32 bytes) {
+  BarrierState& barrier = barrier_at(address);
+  barrier.bytes += bytes;
+  ++barrier.arrived;
+  end_phase(barrier);
+}
+static void barrier_wait(u32 address, u32 parity) {
+  while ((u32)(barrier_at(address).phase & 1) == parity) give_way();
+  progress();
+}
+
+struct TensorMap {
+  const unsigned short* matrix;
+  long height, width, stride;  // elements
+  long rows;                   // of a box of 64 columns
+};
 
 // Bits 4 to 6 of an address are those plus, without carry, bits 7 to 9.
 static u32 swizzled(u32 address) { return address ^ ((address >> 7 & 7) << 4); }
 
-struct Barrier {
-  int pending, phase;
-};
-static Barrier& barrier_at(u32 address) {
-  if (address % 8) fail("a barrier at no multiple of 8");
-  return *(Barrier*)shared(address, 8);
-}
-static void barrier_init(u32 barrier, u32 count) {
-  if (count != 1) fail("only barriers of one thread");
-  barrier_at(barrier) = {0, 0};
-}
-static void barriers_are_made() {}
-static void barrier_expect(u32 barrier, u32 bytes) {
-  if (barrier_at(barrier).pending) fail("a barrier is used before its phase has ended");
-  barrier_at(barrier).pending = bytes;
-}
-static void barrier_wait(u32 barrier, u32 parity) {
-  while ((u32)(barrier_at(barrier).phase & 1) == parity) give_way();
-  progress();
-}
-
-static void load_tile(u32 to, const TensorMap* map, int column, int row, u32 barrier) {
+static void load_tile(u32 to, const TensorMap* map, int column, int row, u32 address) {
   if (to % 1024) fail("a tile at no multiple of 1,024");
   for (int r = 0; r < map->rows; ++r)
     for (int part = 0; part < 8; ++part) {
@@ -151,50 +237,47 @@ static void load_tile(u32 to, const TensorMap* map, int column, int row, u32 bar
       }
       memcpy(shared(swizzled(to + r * 128 + part * 16), 16), values, 16);
     }
-  Barrier& waited = barrier_at(barrier);
-  waited.pending -= map->rows * 128;
-  if (waited.pending < 0) fail("more bytes than a barrier expects");
-  if (waited.pending == 0) ++waited.phase;
-  progress();
+  BarrierState& barrier = barrier_at(address);
+  barrier.bytes -= map->rows * 128;
+  end_phase(barrier);
 }
 
-static void store_zeros(u32 to) { memset(shared(to, 16), 0, 16); }
-static void stores_are_seen() {}
 static void wait_for_predecessor() {}
 static void launch_dependents() {}
+
+// Numbers
+
+static float of_bits(u32 bits) {
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+static u32 to_bf16(float value) {
+  u32 bits;
+  memcpy(&bits, &value, 4);
+  return std::isnan(value) ? 0x7FFF : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+}
+static float2 unpack(u32 pair) { return {of_bits(pair << 16), of_bits(pair & 0xFFFF0000u)}; }
+static u32 pack(float low, float high) { return to_bf16(low) | to_bf16(high) << 16; }
+static float exp2_of(float value) { return exp2f(value); }
+static float minus_infinity() { return -INFINITY; }
+#define rsqrtf(value) (1.f / sqrtf(value))  // names that a C library may have
+#define __expf(value) expf(value)
+#define __fdividef(a, b) ((a) / (b))
+
+// Products, of 16 of the depth
+
 static void products_begin() {}
 static void products_commit() {}
 template <int LEFT>
 static void products_wait() {}
 static void is_made(float&) {}
-static float exp2_of(float value) { return exp2f(value); }
-static float minus_infinity() { return -INFINITY; }
-
-// Numbers
-
-static float of_bf16(unsigned short bits) {
-  const u32 wide = (u32)bits << 16;
-  float value;
-  memcpy(&value, &wide, 4);
-  return value;
-}
-
-static u32 to_bf16(float value) {
-  u32 bits;
-  memcpy(&bits, &value, 4);
-  if (std::isnan(value)) return 0x7FFF;
-  return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
-}
-
-static u32 pack(float low, float high) { return to_bf16(low) | to_bf16(high) << 16; }
-
-// Products
 
 static u64 descriptor(u32 address) {
   return (u64)((address & 0x3FFFF) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
 }
 
-// Element of an operand: `depth` of 16, `other` the row of the left or the column of the right one.
+// Element of an operand: `depth`, and `other`, the row of the left or the column of the right one.
 static float element(u64 operand, int depth, int other, bool by_depth) {
   const u32 start = (operand & 0x3FFF) << 4, leading = (operand >> 16 & 0x3FFF) << 4,
             stride = (operand >> 32 & 0x3FFF) << 4;
@@ -204,20 +287,21 @@ static float element(u64 operand, int depth, int other, bool by_depth) {
                           : start + other / 8 * stride + other % 8 * 128 + depth * 2;
   unsigned short bits;
   memcpy(&bits, shared(swizzled(at), 2), 2);
-  return of_bf16(bits);
+  return of_bits((u32)bits << 16);
 }
 
 template <int FLOATS, class Left>
 static void multiply(float (&d)[FLOATS], Left left, u64 right, int is_more, bool by_depth) {
-  const int lane = threadIdx.x % 32, row = 16 * (threadIdx.x / 32) + lane / 4;
-  of_block.of(BLOCK_THREADS);
+  Meeting& group = meetings[rank()].groups[threadIdx.x / 128];
+  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
+  group.meet(128);
   for (int j = 0; j < FLOATS; ++j) {
     const int column = j / 4 * 8 + lane % 4 * 2 + j % 2, half = j / 2 % 2;
     float sum = is_more ? d[j] : 0.f;
     for (int k = 0; k < 16; ++k) sum += left(k, row + 8 * half) * element(right, k, column, by_depth);
     d[j] = sum;
   }
-  of_block.of(BLOCK_THREADS);
+  group.meet(128);
 }
 
 template <int FLOATS>
@@ -229,43 +313,75 @@ static void product(float (&d)[FLOATS], u64 left, u64 right, int is_more, bool b
 template <int FLOATS>
 static void product(float (&d)[FLOATS], const u32* left, u64 right, int is_more, bool by_depth) {
   // Pairs of depths 2 (lane % 4) and, for the last two, 8 more; the second and fourth 8 rows below.
-  static u32 pairs[BLOCK_THREADS][4];
-  memcpy(pairs[threadIdx.x], left, 16);
+  static u32 pairs[MOST_BLOCKS * MOST_THREADS][4];
+  memcpy(pairs[current], left, 16);
+  const int first = current - threadIdx.x % 128;
   auto at = [&](int depth, int row) {
     const int lane = row % 8 * 4 + depth % 8 / 2, pair = depth / 8 * 2 + row % 16 / 8;
-    return of_bf16(pairs[row / 16 * 32 + lane][pair] >> (depth % 2 ? 16 : 0));
+    return of_bits(pairs[first + row / 16 * 32 + lane][pair] >> (depth % 2 ? 16 : 0) << 16);
   };
   multiply(d, at, right, is_more, by_depth);
 }
 
-// Blocks
+// Launches
 
-static void (*body)();
+static void (*kernel_body)();
 
 static void thread_main() {
-  body();
-  ++at_end;
+  kernel_body();
+  threads[current].has_ended = true;
   progress();
   while (true) give_way();
 }
 
-static void run_block(int x, int y) {
-  blockIdx = {x, y};
+static void run_cluster(u32 first_x, u32 y) {
   memset(memory, 0xFF, sizeof memory);
-  of_block = Meeting{};
-  for (Meeting& meeting : of_warp) meeting = Meeting{};
-  at_end = 0;
+  std::fill(std::begin(meetings), std::end(meetings), Meetings{});
+  cluster = Meeting{};
+  barriers_of_cluster.clear();
   progress();
-  for (int i = 0; i < BLOCK_THREADS; ++i) {
-    stacks[i].resize(1 << 16);
-    getcontext(&threads[i]);
-    threads[i].uc_stack.ss_sp = stacks[i].data();
-    threads[i].uc_stack.ss_size = stacks[i].size();
-    makecontext(&threads[i], thread_main, 0);
+  for (int i = 0; i < of_cluster; ++i) {
+    Thread& thread = threads[i];
+    thread.has_ended = false;
+    if (!thread.stack) thread.stack.reset(new unsigned char[STACK_BYTES]);
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack.get();
+    thread.context.uc_stack.ss_size = STACK_BYTES;
+    makecontext(&thread.context, thread_main, 0);
   }
-  while (at_end < BLOCK_THREADS)
-    for (current = 0; current < BLOCK_THREADS; ++current) {
-      threadIdx = {current, 0};
-      swapcontext(&scheduler, &threads[current]);
+  // A warp may lag behind for a while, as on a card: a barrier that is missing is to show.
+  u32 random = 1, lags = 0;
+  for (int left = of_cluster; left;)
+    for (current = left = 0; current < of_cluster; ++current) {
+      if (threads[current].has_ended) continue;
+      ++left;
+      threadIdx = {(u32)(current % of_block), 0};
+      if (threadIdx.x % 32 == 0) {
+        random = random * 1664525u + 1013904223u;
+        if (random >> 30 == 0) lags ^= 1u << current / 32 % 32;
+      }
+      if (lags >> current / 32 % 32 & 1) continue;
+      blockIdx = {first_x + rank(), y};
+      swapcontext(&scheduler, &threads[current].context);
+      left -= threads[current].has_ended;
     }
+}
+
+template <class... Parameters, size_t... I>
+static void call(void (*kernel)(Parameters...), void** arguments, std::index_sequence<I...>) {
+  kernel(*(std::remove_cv_t<Parameters>*)arguments[I]...);
+}
+
+// `arguments` are addresses of the kernel's parameters; thread blocks of a cluster lie along x.
+template <class... Parameters>
+static void launch(void (*kernel)(Parameters...), void** arguments, int grid_x, int grid_y,
+                   int block_threads, int cluster_blocks) {
+  static void (*the_kernel)(Parameters...);
+  static void** the_arguments;
+  the_kernel = kernel, the_arguments = arguments;
+  kernel_body = [] { call(the_kernel, the_arguments, std::index_sequence_for<Parameters...>()); };
+  of_block = block_threads, of_cluster = block_threads * cluster_blocks;
+  gridDim = {(u32)grid_x, (u32)grid_y};
+  for (int y = 0; y < grid_y; ++y)
+    for (int x = 0; x < grid_x; x += cluster_blocks) run_cluster(x, y);
 }
