@@ -238,9 +238,7 @@ class EndpointBackend:
                     raise refusal(answer)
                 said = f"status {answer.status_code}"
                 wait_s = max(pause_s, retry_after_s(answer))
-            if self._closed.is_set():  # which may have ended this very request
-                break
-            if attempt == 0:
+            if attempt == 0 and not self._closed.is_set():  # closing ends requests, too
                 _LOG.warning("%s does not answer (%s); trying again", self._url, said)
             if attempt + 1 < _ATTEMPTS and self._closed.wait(wait_s):
                 break
