@@ -6,6 +6,7 @@ import asyncio
 import re
 import socket
 import urllib.request
+from collections.abc import Callable
 
 from tests.tulip.conftest import WAIT_S
 
@@ -29,6 +30,13 @@ async def scrape(port: int) -> dict[str, float]:
 
     text = await asyncio.to_thread(get)
     return {m[1]: float(m[2]) for m in re.finditer(r"^(hotbed\S+) (\S+)$", text, re.MULTILINE)}
+
+
+async def scrape_until(port: int, name: str, is_there: Callable[[float], bool]) -> None:
+    """Until a sample of the page is as it is to be."""
+    async with asyncio.timeout(WAIT_S):
+        while not is_there((await scrape(port))[name]):
+            await asyncio.sleep(0.02)
 
 
 def items(outcome: str) -> str:

@@ -17,7 +17,7 @@ from hotbed.wire.errors import error_from_proto
 from hotbed.wire.framed import FramedStream
 from hotbed.wire.limits import FRAMED_SUFFIX
 from tests.tulip.conftest import WAIT_S, ClientStream, Running, StartTulip
-from tests.tulip.scraping import free_port, items, scrape
+from tests.tulip.scraping import free_port, items, scrape_until
 
 
 @pytest.fixture
@@ -65,9 +65,7 @@ async def test_work_of_a_gateway_that_is_gone_leaves_the_queue(start_tulip: Star
     await stream.send({1: [[1]], 2: [[2]]})
     await tulip.begun(1)
     stream.call.cancel()
-    async with asyncio.timeout(WAIT_S):
-        while (await scrape(port))[items("cancelled")] < 2:
-            await asyncio.sleep(0.02)
+    await scrape_until(port, items("cancelled"), lambda cancelled: cancelled >= 2)
     tulip.engine.release()
 
 

@@ -21,7 +21,7 @@ from hotbed.wire import tulip_pb2_grpc as pb_grpc
 from hotbed.wire.errors import DETAIL_KEY, error_from_proto, error_from_rpc
 from hotbed.wire.limits import channel_options, server_options
 from tests.tulip.conftest import WAIT_S, ClientStream, Running, StartTulip, ragged
-from tests.tulip.scraping import UNSENT, free_port, scrape
+from tests.tulip.scraping import UNSENT, free_port, scrape, scrape_until
 
 
 def code(result: pb.ItemResult) -> ErrorCode:
@@ -322,9 +322,7 @@ async def test_a_client_that_does_not_read_is_not_read_from_either(
     for tag in range(0, num_sent, 10):
         stream.assert_rows(results[tag])
     # A result may have come before the call that wrote it has returned.
-    async with asyncio.timeout(WAIT_S):
-        while (await scrape(port))[UNSENT]:
-            await asyncio.sleep(0.02)
+    await scrape_until(port, UNSENT, lambda unsent: unsent == 0)
     await channel.close()
 
 
