@@ -74,9 +74,12 @@ def worst_error(fused: FusedGemm, epilogue: Epilogue, m: int, n: int, k: int) ->
 
 
 def share_of_rounding(got: Tensor, expected: Tensor, more: float = 2e-3) -> float:
-    """Largest error as a share of one rounding to BF16 and `more`; up to 1 is right."""
+    """Largest error as a share of one rounding to BF16 and `more`; up to 1 is right.
+
+    Infinite where a result is not a number, which `max` and comparisons would pass over.
+    """
     error = (got.float() - expected).abs()
-    return float((error / (2**-8 * expected.abs() + more)).max())
+    return float((error / (2**-8 * expected.abs() + more)).nan_to_num(nan=torch.inf).max())
 
 
 def time_us(variants: dict[str, Call], flops: float, reps: int) -> dict[str, float]:
