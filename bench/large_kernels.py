@@ -85,7 +85,8 @@ class Variant:
 def _variants() -> tuple[Variant, ...]:
     half, narrow, small = (GemmTile(m, n, True) for m, n in ((64, 128), (128, 64), (64, 64)))
     wide = GemmTile(128, 192, True)
-    # Sums over columns and whole heads want whole tiles of 128; none spills its registers.
+    # A head's norm wants it in one tile; sums by tile want N a multiple of it, so none of 192. Two
+    # spill some bytes of registers: ln_gelu of 192, ln_add of four blocks.
     tiles = {
         "qkv": (TILE, half),
         "fp8_qkv": (TILE,),
@@ -165,7 +166,7 @@ class Products(Protocol):
         ...
 
     def add_(self, x: Tensor, weight: Tensor, residual: Tensor) -> Tensor:
-        """sums [T, N / 128] of the squares of what is written over `residual` [T, N]."""
+        """sums [T, N / n] of the squares of what is written over `residual` [T, N], by tile."""
         ...
 
     def swiglu(self, x: Tensor, weight: Tensor, rstd: Tensor) -> Tensor:
@@ -181,7 +182,7 @@ class Products(Protocol):
     def ln_add_(
         self, x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor, norm: Rows, w: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """sums and sums of squares [T, N / 128] of what is written over `residual` [T, N]."""
+        """sums and sums of squares [T, N / n] of what is written over `residual`, by tile."""
         ...
 
 

@@ -79,13 +79,6 @@ __device__ __forceinline__ u32 boxes_bytes(int rows) {
   return (rows + BOX_ROWS - 1) / BOX_ROWS * CHUNKS * BOX_BYTES;
 }
 
-// Keys x 64 columns of values: the depth runs over rows, 8 rows are 1,024 bytes; chunks of columns
-// are KEYS rows apart.
-__device__ __forceinline__ u64 values_descriptor(u32 address) {
-  return (u64)((address & 0x3FFFF) >> 4) | ((u64)(KEYS * 128 / 16) << 16) | (64ull << 32) |
-         (1ull << 62);
-}
-
 // Over the four lanes that share a row.
 __device__ __forceinline__ float row_max(float value) {
   value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, 1));
@@ -196,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     products_begin();
 #pragma unroll
     for (int k = 0; k < KEYS / 16; ++k)
-      multiply_values(out, weights + 4 * k, values_descriptor(values) + k * 128, i || k);
+      multiply_values(out, weights + 4 * k, descriptor(values, KEYS * 128) + k * 128, i || k);
     products_commit();
     products_wait<0>();
 #pragma unroll

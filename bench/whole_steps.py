@@ -25,17 +25,21 @@ def graph_of(forward: Forward, batch: PackedBatch) -> torch.cuda.CUDAGraph:
     return graph
 
 
+def offsets_of(lengths: list[int], device: torch.device) -> Tensor:
+    """Where sequences of these lengths begin and end, int32 [n + 1]."""
+    return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
+
+
 def step_of(count: int, length: int, vocabulary: int) -> PackedBatch:
     """`count` texts of `length` random ids."""
     generator = torch.Generator(DEVICE).manual_seed(count * length)
     total = count * length
-    offsets = torch.tensor([0, *accumulate([length] * count)], dtype=torch.int32, device=DEVICE)
     ids = torch.randint(vocabulary, (total,), generator=generator, device=DEVICE)
     return PackedBatch(
         token_ids=ids.int(),
         positions=torch.arange(total, dtype=torch.int32, device=DEVICE) % length,
         num_tokens=total,
-        cu_seqlens=offsets,
+        cu_seqlens=offsets_of([length] * count, DEVICE),
         max_seqlen=length,
         groups=(LengthGroup(0, count, length),),
         restore=np.arange(count),

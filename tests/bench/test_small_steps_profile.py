@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,24 +10,17 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from bench.small_steps_profile import ANCHORS, marked
-from hotbed.rose.kernels.hopper import nvrtc, small_gemm
+from hotbed.rose.kernels.hopper import small_gemm
+from tests.rose.kernels.hopper.sources import compile_source
 
 
 def test_each_stage_is_marked_once(tmp_path: Path) -> None:
     source = marked(small_gemm._SOURCE.read_text())
     assert source.count("mark(") == len(ANCHORS) + 1 + 1, "gather has two; and the function"
-    if (nvcc := shutil.which("nvcc")) is None:
+    if shutil.which("nvcc") is None:
         return
     prologue = small_gemm.Kernel(32, 128, 2, 8, "qkv", 16).prologue() + "#define NOTES 4096ull\n"
-    (tmp_path / "kernel.cu").write_text(prologue + source)
-    done = subprocess.run(
-        [nvcc, "-arch=sm_90a", "-cubin", f"-I{nvrtc.HEADER.parent}", "kernel.cu"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    compile_source(prologue + source, tmp_path)
 
 
 def test_a_source_without_its_place_is_refused() -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +11,11 @@ import torch.nn.functional as F
 
 from hotbed.rose.kernels.hopper import nvrtc, small_gemm, small_layers
 from tests.rose.kernels.hopper.emulator.launcher import emulate, needs_compiler
+from tests.rose.kernels.hopper.sources import (
+    check_arguments,
+    check_products_follow_each_other,
+    needs_nvcc,
+)
 
 SOURCE = Path(small_gemm.__file__).with_suffix(".cu").read_text()
 # bf16 inputs and outputs, sums in fp32: one rounding of the result, one of what is scaled before.
@@ -44,21 +45,15 @@ def test_every_token_and_every_k_belong_to_one_block(
 
 
 def test_the_launcher_and_the_kernel_mean_the_same_arguments() -> None:
-    """A field in another place would be read as an address."""
-    names = {ctypes.c_uint64: "u64", ctypes.c_float: "float", ctypes.c_int32: "int"}
-    told = [(names[kind], name) for name, kind in small_gemm._Args._fields_]
-    body = re.search(r"struct Args \{(.*?)\};", SOURCE, re.DOTALL)
-    assert body is not None
-    assert re.findall(r"^\s*(u64|float|int) (\w+);", body[1], re.MULTILINE) == told
+    check_arguments(small_gemm._Args, SOURCE)
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+@needs_nvcc
 @pytest.mark.parametrize("num_tokens", [32, 128])
 @pytest.mark.parametrize("epilogue", ["qkv", "swiglu", "residual", "project", "gelu", "postnorm"])
 def test_the_compiler_lets_products_follow_each_other(
     num_tokens: int, epilogue: str, tmp_path: Path
 ) -> None:
-    """It waits for each wgmma, and says so, where something else writes the accumulators."""
     tiling = small_gemm.tiling_of(epilogue, 16, 1024, num_tokens)
     kernel = small_gemm.Kernel(
         num_tokens // tiling.token_split,
@@ -68,15 +63,7 @@ def test_the_compiler_lets_products_follow_each_other(
         epilogue,
         16,
     )
-    source = tmp_path / "kernel.cu"
-    source.write_text(kernel.prologue() + SOURCE)
-    includes = f"-I{nvrtc.HEADER.parent}"
-    command = ["nvcc", "-arch=sm_90a", "-cubin", "-Xptxas", "-v", includes, str(source)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "registers" in done.stderr, "ptxas has reported"
-    assert "C7515" not in done.stderr
-    assert set(re.findall(r"(\d+) bytes spill", done.stderr)) == {"0"}
+    check_products_follow_each_other(kernel.prologue() + SOURCE, tmp_path)
 
 
 def test_elsewhere_the_kernels_say_why_they_do_not_run() -> None:

@@ -116,9 +116,11 @@ __device__ __forceinline__ void products_wait() {
 // Of a sum that was waited for: the compiler may not read it earlier.
 __device__ __forceinline__ void is_made(float& sum) { asm volatile("" : "+f"(sum)::"memory"); }
 
-// K-major tile of 64 BF16 a row in the 128-byte swizzle: 8 rows are 1,024 bytes.
-__device__ __forceinline__ u64 descriptor(u32 address) {
-  return (u64)((address & 0x3FFFF) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
+// Tile of 64 BF16 a row in the 128-byte swizzle: 8 rows are 1,024 bytes. Where a row holds columns of
+// one depth, chunks of 64 columns are `leading` bytes apart; where it holds the depth, no matter.
+__device__ __forceinline__ u64 descriptor(u32 address, u32 leading = 16) {
+  return (u64)((address & 0x3FFFF) >> 4) | ((u64)(leading >> 4) << 16) | (64ull << 32) |
+         (1ull << 62);
 }
 
 __device__ __forceinline__ float2 unpack(u32 pair) {

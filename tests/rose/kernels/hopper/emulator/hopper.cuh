@@ -273,8 +273,9 @@ template <int LEFT>
 static void products_wait() {}
 static void is_made(float&) {}
 
-static u64 descriptor(u32 address) {
-  return (u64)((address & 0x3FFFF) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
+static u64 descriptor(u32 address, u32 leading = 16) {
+  return (u64)((address & 0x3FFFF) >> 4) | ((u64)(leading >> 4) << 16) | (64ull << 32) |
+         (1ull << 62);
 }
 
 // Element of an operand: `depth`, and `other`, the row of the left or the column of the right one.
@@ -335,7 +336,7 @@ static void thread_main() {
 }
 
 static void run_cluster(u32 first_x, u32 y) {
-  memset(memory, 0xFF, sizeof memory);
+  memset(memory, 0xFF, of_cluster / of_block * BLOCK_BYTES);
   std::fill(std::begin(meetings), std::end(meetings), Meetings{});
   cluster = Meeting{};
   barriers_of_cluster.clear();
