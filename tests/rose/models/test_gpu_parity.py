@@ -7,7 +7,7 @@ weight moves it below 0.99.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,9 @@ pytestmark = pytest.mark.gpu
 
 MIN_COSINE = 0.999
 MAX_RELATIVE_ERROR = 0.05
+# T5 does not scale its scores: with random weights they are large, and so is what BF16 rounds off.
+# transformers' own T5 with a gated MLP in BF16 on a CPU: 0.9973 (2026-12-01).
+MIN_COSINE_OF = {"t5 gated": 0.995}
 # A text alone goes through GEMMs of other sizes, whose sums round elsewhere.
 MAX_ALONE_ERROR = 0.02
 
@@ -139,28 +142,42 @@ def _min_cosine(got: np.ndarray, expected: np.ndarray) -> float:
     return float(((got * expected).sum(axis=1) / norms).min())
 
 
-def _assert_same(got: np.ndarray, expected: np.ndarray) -> None:
-    assert np.isfinite(got).all()
-    assert _min_cosine(got, expected) >= MIN_COSINE
-    assert _error(got, expected) <= MAX_RELATIVE_ERROR
+Same = Callable[[np.ndarray, np.ndarray], None]
 
 
-def test_rows_equal_the_cpus(engines: tuple[RoseEngine, RoseEngine]) -> None:
+@pytest.fixture
+def assert_same(request: pytest.FixtureRequest) -> Same:
+    """Holds rows to those expected, up to what BF16 costs the model."""
+    least = MIN_COSINE_OF.get(request.node.callspec.params["engines"], MIN_COSINE)
+    # Unit vectors of cosine c lie (2 - 2 c)^1/2 apart.
+    most = max(MAX_RELATIVE_ERROR, (2 - 2 * least) ** 0.5)
+
+    def check(got: np.ndarray, expected: np.ndarray) -> None:
+        assert np.isfinite(got).all()
+        assert _min_cosine(got, expected) >= least
+        assert _error(got, expected) <= most
+
+    return check
+
+
+def test_rows_equal_the_cpus(engines: tuple[RoseEngine, RoseEngine], assert_same: Same) -> None:
     """Three times each, so that the eager, the captured and the replayed step are all seen."""
     cpu, card = engines
     limit = cpu.info.max_tokens
     for lengths in ([1], [limit], [1, 2, limit - 1, limit, 17, 17, limit // 2, 1], [16] * 32):
         for seed in range(3):
             sequences = _sequences(cpu, lengths, seed)
-            _assert_same(_rows(card, sequences), _rows(cpu, sequences))
+            assert_same(_rows(card, sequences), _rows(cpu, sequences))
 
 
-def test_a_replay_takes_other_lengths(engines: tuple[RoseEngine, RoseEngine]) -> None:
+def test_a_replay_takes_other_lengths(
+    engines: tuple[RoseEngine, RoseEngine], assert_same: Same
+) -> None:
     """All of one token bucket and one sequence bucket."""
     cpu, card = engines
     for lengths in ([40, 9, 1], [17, 17, 17], [1, 1, 48], [50, 2, 3], [30, 30, 1]):
         sequences = _sequences(cpu, lengths, seed=sum(lengths))
-        _assert_same(_rows(card, sequences), _rows(cpu, sequences))
+        assert_same(_rows(card, sequences), _rows(cpu, sequences))
 
 
 def test_a_text_alone_equals_the_same_text_in_a_batch(
@@ -173,11 +190,13 @@ def test_a_text_alone_equals_the_same_text_in_a_batch(
     assert _error(alone, together) <= MAX_ALONE_ERROR
 
 
-def test_the_default_form_is_the_models(engines: tuple[RoseEngine, RoseEngine]) -> None:
+def test_the_default_form_is_the_models(
+    engines: tuple[RoseEngine, RoseEngine], assert_same: Same
+) -> None:
     cpu, card = engines
     sequences = _sequences(cpu, [5, 20])
     default = OutputSpec()
-    _assert_same(_rows(card, sequences, default), _rows(cpu, sequences, default))
+    assert_same(_rows(card, sequences, default), _rows(cpu, sequences, default))
     if card.info.normalize:
         norms = np.linalg.norm(_rows(card, sequences, default), axis=1)
         np.testing.assert_allclose(norms, 1.0, atol=1e-5)
@@ -192,7 +211,9 @@ def test_the_same_step_gives_the_same_bits(engines: tuple[RoseEngine, RoseEngine
         np.testing.assert_array_equal(_rows(card, sequences), first)
 
 
-def test_rows_of_chunks_equal_the_cpus(engines: tuple[RoseEngine, RoseEngine]) -> None:
+def test_rows_of_chunks_equal_the_cpus(
+    engines: tuple[RoseEngine, RoseEngine], assert_same: Same
+) -> None:
     """Eager, captured, replayed with other spans."""
     cpu, card = engines
     if cpu.info.pooling != "mean":
@@ -208,6 +229,6 @@ def test_rows_of_chunks_equal_the_cpus(engines: tuple[RoseEngine, RoseEngine]) -
         segment = OutputSegment(0, batch.num_rows, RAW)
         got, expected = (e.step(batch, [segment]).wait().rows[0] for e in (card, cpu))
         full = [i for i, is_empty in enumerate(empty) if not is_empty]
-        _assert_same(got[full], expected[full])
+        assert_same(got[full], expected[full])
         # Zeros, or what the dense modules behind the pooling make of them.
         np.testing.assert_allclose(got[empty], expected[empty], rtol=1e-5, atol=1e-6)
