@@ -63,6 +63,27 @@ def test_matches_the_reference(
     assert torch.equal(whole[[0, -1]], before[[0, -1]]), "rows around it"
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_head_has_the_same_bits_whatever_heads_its_program_goes_over(
+    randoms: Randoms, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few tokens and many are cut differently; an invariant model's rows may not show it."""
+    inputs = _inputs(randoms, shape, 5) | _norm(randoms, shape[2])
+    few = kernel.qk_norm_rope_(**inputs | {"qkv": inputs["qkv"].clone()})
+    expected = kernel.reference(**inputs)
+    monkeypatch.setattr(kernel, "_ENOUGH_PROGRAMS", 1)
+    many = kernel.qk_norm_rope_(**inputs)
+    assert_close(many, expected)
+    assert torch.equal(few, many)
+
+
+def test_programs_go_over_more_heads_where_tokens_are_many() -> None:
+    assert [kernel._heads(16, 8, n) for n in (1, 128, 256, 1024)] == [2, 2, 4, 8]
+    assert [kernel._heads(32, 8, n) for n in (1, 256, 1024)] == [2, 4, 8]
+    assert kernel._heads(5, 1, 1024) == 1, "heads of one kind a program"
+    assert kernel._heads(12, 12, 1024) == 6
+
+
 def test_v_is_not_touched(randoms: Randoms) -> None:
     inputs = _inputs(randoms, (5, 3, 32), 4) | _norm(randoms, 32)
     v = inputs["qkv"][:, 8 * 32 :].clone()
