@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from hotbed.rose import build_kernels
 from hotbed.rose.attention import fa4
 from hotbed.rose.attention.fa4_kernels import Fa4Kernel
-from hotbed.rose.kernels import gemm
+from hotbed.rose.kernels import gemm, gemm_build
 from hotbed.rose.kernels.gemm_files import GemmKernel
 
 
@@ -63,3 +65,14 @@ def test_a_name_that_is_no_kernel_is_refused(
 ) -> None:
     assert build_kernels.main(["--out", str(tmp_path), "--only", "hd64.so"]) == 2
     assert "'hd64.so' is no kernel's file name" in capsys.readouterr().err
+
+
+def test_gelu_in_an_epilogue_is_off_by_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The function that quack compiles, by torch's tanh; the card's own is off by 2^-11 more."""
+    minimum = SimpleNamespace(arch=SimpleNamespace(fmin=lambda x, most: x.clamp(max=most)))
+    monkeypatch.setitem(sys.modules, "quack.activation", SimpleNamespace(tanh=torch.tanh))
+    monkeypatch.setitem(sys.modules, "cutlass.cute", minimum)
+    x = torch.linspace(-40, 40, 800_001, dtype=torch.float64)
+    error = (gemm_build._exact_gelu()(x) - torch.nn.functional.gelu(x)).abs()
+    assert float(error.max()) == pytest.approx(2.52e-5, rel=5e-3)
+    assert error[x.abs() > 6].max() < 1e-7

@@ -48,7 +48,7 @@ _WHAT = "fused GEMM"
 # How many tiles lie side by side before the next row of tiles is begun: quack's own default.
 _SWIZZLE = 8
 # Epilogues in BF16 that beat cuBLAS and a kernel behind it, and from how many rows on.
-MIN_ROWS: Mapping[Epilogue, int] = {"swiglu": 512, "gelu_bias": 1024, "gelu_tanh_bias": 512}
+MIN_ROWS: Mapping[Epilogue, int] = {"swiglu": 512, "gelu_bias": 512, "gelu_tanh_bias": 512}
 ALL_ROWS: Mapping[Epilogue, int] = dict.fromkeys(get_args(Epilogue), 0)
 """Every epilogue, for steps of any size: where the choice may not depend on that, and for FP8."""
 _WITH_BIAS = ("bias", "gelu_bias", "gelu_tanh_bias")
