@@ -20,14 +20,11 @@ from hotbed.rose.layers.short_encoder import ShortLayer
 from hotbed.rose.layers.small_steps import has_small_steps, is_small
 
 _WIDTH_MULTIPLE = 128
-# H200, 2026-12-01, bge-m3's shape, device ms against the usual path: 0.47 / 0.75 at 32 tokens,
-# 0.64 / 0.84 at 128; at 192 these kernels took 0.96 / 0.91 before they took 14 % less.
-_MAX_TOKENS = 128
 Pair = tuple[Tensor, Tensor]
 
 
 class SmallEncoder:
-    """The layers for steps of at most 128 tokens; made by `small_encoder`."""
+    """The layers for steps of few tokens; made by `small_encoder`."""
 
     def __init__(
         self,
@@ -36,13 +33,14 @@ class SmallEncoder:
         spec: AttentionSpec,
         *,
         eps: float,
+        max_tokens: int,
     ) -> None:
         # Where the layers are built there is a card; nowhere else is this imported.
         self._ops: Any = importlib.import_module("hotbed.rose.kernels.hopper.small_layers")
         kernels = importlib.import_module("hotbed.rose.kernels.launchers")
         self._attend: Any = kernels.short_attention
         self._layer_norm: Any = kernels.layer_norm
-        self._spec, self._eps = spec, eps
+        self._spec, self._eps, self._max_tokens = spec, eps, max_tokens
         self._norms = [embedding_norm]
         self._layers = []
         gemm, deferred = self._ops.SmallGemm, self._ops.deferred_layer_norm
@@ -56,7 +54,7 @@ class SmallEncoder:
 
     def takes(self, batch: PackedBatch) -> bool:
         """Whether a step is small enough."""
-        return is_small(batch, _MAX_TOKENS)
+        return is_small(batch, self._max_tokens)
 
     def __call__(self, batch: PackedBatch, word: Tensor, position: Tensor) -> Tensor:
         """A step's ids and positions, through both embedding tables and all layers.
@@ -131,4 +129,7 @@ def small_encoder(
         or any(width % _WIDTH_MULTIPLE for width in widths)
     ):
         return None
-    return SmallEncoder(layers, embedding_norm, spec, eps=eps)
+    # H200, 2026-12-01, bge-m3's shape, device ms against the usual path: 0.47 / 0.75 at 32 tokens,
+    # 0.64 / 0.84 at 128.
+    gemm = importlib.import_module("hotbed.rose.kernels.hopper.small_gemm")
+    return SmallEncoder(layers, embedding_norm, spec, eps=eps, max_tokens=gemm.MAX_TOKENS)
