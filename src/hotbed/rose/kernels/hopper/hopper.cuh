@@ -116,11 +116,9 @@ __device__ __forceinline__ void products_wait() {
 // Of a sum that was waited for: the compiler may not read it earlier.
 __device__ __forceinline__ void is_made(float& sum) { asm volatile("" : "+f"(sum)::"memory"); }
 
-// Tile of 64 BF16 a row in the 128-byte swizzle: 8 rows are 1,024 bytes. Where a row holds columns of
-// one depth, chunks of 64 columns are `leading` bytes apart; where it holds the depth, no matter.
-__device__ __forceinline__ u64 descriptor(u32 address, u32 leading = 16) {
-  return (u64)((address & 0x3FFFF) >> 4) | ((u64)(leading >> 4) << 16) | (64ull << 32) |
-         (1ull << 62);
+// Tile of 64 BF16 of the depth a row, in the 128-byte swizzle: 8 rows are 1,024 bytes.
+__device__ __forceinline__ u64 descriptor(u32 address) {
+  return (u64)((address & 0x3FFFF) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
 }
 
 __device__ __forceinline__ float2 unpack(u32 pair) {
@@ -132,20 +130,3 @@ __device__ __forceinline__ u32 pack(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
-
-__device__ __forceinline__ void store_zeros(u32 to) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
-}
-
-// Products and the copy engine see what threads stored before.
-__device__ __forceinline__ void stores_are_seen() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-__device__ __forceinline__ float exp2_of(float value) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
-  return result;
-}
-
-__device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xFF800000u); }

@@ -125,19 +125,9 @@ static T __shfl_sync(u32, T value, int source) {
   return exchange(value, source);
 }
 template <class T>
-static T __shfl_up_sync(u32, T value, int step) {
-  return exchange(value, (int)(threadIdx.x % 32) - step);
-}
-template <class T>
 static T __shfl_xor_sync(u32, T value, int step) {
   return exchange(value, (int)(threadIdx.x % 32) ^ step);
 }
-static u32 __ballot_sync(u32, bool vote) {
-  u32 votes = 0;
-  for (int lane = 0; lane < 32; ++lane) votes |= (u32)exchange((int)vote, lane) << lane;
-  return votes;
-}
-static int __ffs(u32 bits) { return __builtin_ffs(bits); }
 
 // Shared memory: an address is that in the own block, or a peer's with its rank + 1 above bit 20.
 // Addresses begin at 16, as a kernel's may be no multiple of 1,024.
@@ -172,8 +162,6 @@ static void load_shared(u32 at, float (&to)[4]) {
 }
 static void load_of_peer(u32 at, float (&to)[4]) { load_shared(at, to); }
 static void store_shared(u32 to, float value) { memcpy(shared(to, 4), &value, 4); }
-static void store_zeros(u32 to) { memset(shared(to, 16), 0, 16); }
-static void stores_are_seen() {}
 
 // Beside the memory, where a kernel that writes over one would break it.
 struct BarrierState {
@@ -259,8 +247,6 @@ static u32 to_bf16(float value) {
 }
 static float2 unpack(u32 pair) { return {of_bits(pair << 16), of_bits(pair & 0xFFFF0000u)}; }
 static u32 pack(float low, float high) { return to_bf16(low) | to_bf16(high) << 16; }
-static float exp2_of(float value) { return exp2f(value); }
-static float minus_infinity() { return -INFINITY; }
 #define rsqrtf(value) (1.f / sqrtf(value))  // names that a C library may have
 #define __expf(value) expf(value)
 #define __fdividef(a, b) ((a) / (b))
@@ -273,55 +259,32 @@ template <int LEFT>
 static void products_wait() {}
 static void is_made(float&) {}
 
-static u64 descriptor(u32 address, u32 leading = 16) {
-  return (u64)((address & 0x3FFFF) >> 4) | ((u64)(leading >> 4) << 16) | (64ull << 32) |
-         (1ull << 62);
+static u64 descriptor(u32 address) {
+  return (u64)((address & 0x3FFFF) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
 }
 
 // Element of an operand: `depth`, and `other`, the row of the left or the column of the right one.
-static float element(u64 operand, int depth, int other, bool by_depth) {
-  const u32 start = (operand & 0x3FFF) << 4, leading = (operand >> 16 & 0x3FFF) << 4,
-            stride = (operand >> 32 & 0x3FFF) << 4;
+static float element(u64 operand, int depth, int other) {
+  const u32 start = (operand & 0x3FFF) << 4, stride = (operand >> 32 & 0x3FFF) << 4;
   if (operand >> 62 != 1) fail("an operand in another swizzle than that of 128 bytes");
-  const u32 at = by_depth ? start + other / 64 * leading + other % 64 * 2 + depth / 8 * stride +
-                                depth % 8 * 128
-                          : start + other / 8 * stride + other % 8 * 128 + depth * 2;
+  const u32 at = start + other / 8 * stride + other % 8 * 128 + depth * 2;
   unsigned short bits;
   memcpy(&bits, shared(swizzled(at), 2), 2);
   return of_bits((u32)bits << 16);
 }
 
-template <int FLOATS, class Left>
-static void multiply(float (&d)[FLOATS], Left left, u64 right, int is_more, bool by_depth) {
+template <int FLOATS>
+static void product(float (&d)[FLOATS], u64 left, u64 right, int is_more) {
   Meeting& group = meetings[rank()].groups[threadIdx.x / 128];
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
   group.meet(128);
   for (int j = 0; j < FLOATS; ++j) {
     const int column = j / 4 * 8 + lane % 4 * 2 + j % 2, half = j / 2 % 2;
     float sum = is_more ? d[j] : 0.f;
-    for (int k = 0; k < 16; ++k) sum += left(k, row + 8 * half) * element(right, k, column, by_depth);
+    for (int k = 0; k < 16; ++k) sum += element(left, k, row + 8 * half) * element(right, k, column);
     d[j] = sum;
   }
   group.meet(128);
-}
-
-template <int FLOATS>
-static void product(float (&d)[FLOATS], u64 left, u64 right, int is_more, bool by_depth) {
-  auto at = [&](int depth, int row) { return element(left, depth, row, false); };
-  multiply(d, at, right, is_more, by_depth);
-}
-
-template <int FLOATS>
-static void product(float (&d)[FLOATS], const u32* left, u64 right, int is_more, bool by_depth) {
-  // Pairs of depths 2 (lane % 4) and, for the last two, 8 more; the second and fourth 8 rows below.
-  static u32 pairs[MOST_BLOCKS * MOST_THREADS][4];
-  memcpy(pairs[current], left, 16);
-  const int first = current - threadIdx.x % 128;
-  auto at = [&](int depth, int row) {
-    const int lane = row % 8 * 4 + depth % 8 / 2, pair = depth / 8 * 2 + row % 16 / 8;
-    return of_bits(pairs[first + row / 16 * 32 + lane][pair] >> (depth % 2 ? 16 : 0) << 16);
-  };
-  multiply(d, at, right, is_more, by_depth);
 }
 
 // Launches

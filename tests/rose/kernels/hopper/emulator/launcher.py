@@ -68,14 +68,11 @@ def compile_function(
     return Function(_library(source.read_text(), prologue, name).launch_kernel)
 
 
-def product(
-    name: str, columns: int, *, left_in_registers: bool = False, right_by_depth: bool = False
-) -> str:
+def product(name: str, columns: int) -> str:
     """See `wgmma.product`."""
-    left = "const u32* a" if left_in_registers else "u64 a"
     return (
-        f"static void {name}(float (&d)[{columns // 2}], {left}, u64 b, int is_more) "
-        f"{{ product(d, a, b, is_more, {right_by_depth:d}); }}\n"
+        f"static void {name}(float (&d)[{columns // 2}], u64 a, u64 b, int is_more) "
+        "{ product(d, a, b, is_more); }\n"
     )
 
 
