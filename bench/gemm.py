@@ -117,7 +117,7 @@ def measure_gemms(kernel_dir: Path, row_counts: Sequence[int], reps: int) -> Ite
                 variants[name] = lambda f=fused, a=args: f(*a)
             flops = 2.0 * m * n * k
             times = time_us(variants, flops, reps)
-            chosen = TILE.name if m >= gemm.MIN_ROWS[epilogue] else "cuBLAS"
+            chosen = TILE.name if gemm.is_fast(m, gemm.MIN_ROWS[epilogue]) else "cuBLAS"
             marked = (f"{name}{'*' * (name == chosen)} {us:8.1f}" for name, us in times.items())
             print(f"  {m:6}  {'  '.join(marked)}", flush=True)
             for name, us in times.items():

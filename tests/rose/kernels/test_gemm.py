@@ -173,12 +173,26 @@ def on_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused, "runs_on_kernels", lambda weight: True)
 
 
-@pytest.mark.usefixtures("on_kernels")
-@pytest.mark.parametrize("num_rows", [7, 8, 9])
-def test_layers_take_it_from_a_number_of_rows_on(
-    num_rows: int, folder: Path, runtime: FakeRuntime
+def test_rows_that_leave_a_clusters_tile_empty_are_cublas_s(
+    folder: Path, runtime: FakeRuntime
 ) -> None:
-    min_rows = dict.fromkeys(EPILOGUES, 8)
+    swiglu = FusedGemms(folder, CPU).get("swiglu")
+    assert swiglu is not None
+    taken = [n for n in range(64, 1280, 64) if swiglu.takes(torch.zeros(n, 64))]
+    assert taken == [512, 704, 768, 960, 1024, 1088, 1152, 1216]
+    for_all = FusedGemms(folder, CPU, min_rows=gemm.ALL_ROWS).get("swiglu")
+    assert for_all is not None
+    assert all(for_all.takes(torch.zeros(n, 64)) for n in range(1, 700, 13))
+
+
+@pytest.mark.usefixtures("on_kernels")
+@pytest.mark.parametrize(
+    ("num_rows", "is_taken"), [(8, False), (191, False), (192, True), (256, True), (257, False)]
+)
+def test_layers_take_it_for_the_rows_it_is_fast_for(
+    num_rows: int, is_taken: bool, folder: Path, runtime: FakeRuntime
+) -> None:
+    min_rows = dict.fromkeys(EPILOGUES, 100)
     torch.manual_seed(0)
     gate_up, up = (torch.randn(n, 64).div(8).bfloat16() for n in (96, 48))
     down, bias = torch.randn(64, 48).div(7).bfloat16(), torch.randn(48).bfloat16()
@@ -195,7 +209,7 @@ def test_layers_take_it_from_a_number_of_rows_on(
         runtime.calls.clear()
         got = outputs()
     called = [kernel.epilogue for kernel, rows in runtime.calls if rows == num_rows and rows > 1]
-    assert called == (["swiglu", "gelu_bias"] if num_rows >= 8 else [])
+    assert called == (["swiglu", "gelu_bias"] if is_taken else [])
     for a, b in zip(got, expected, strict=True):
         # The unfused path rounds once more, at values of up to 4.
         torch.testing.assert_close(a.float(), b.float(), atol=2**-5, rtol=2**-6)
@@ -213,7 +227,7 @@ def test_a_gated_mlp_that_is_not_plain_swiglu_is_not_fused(
     bias = torch.randn(96) if with_bias else None
     with fused.with_gemms(FusedGemms(folder, CPU, min_rows=dict.fromkeys(EPILOGUES, 8))):
         mlp = GatedMlp(Linear(gate_up, bias), Linear(down), activation)
-        mlp(torch.randn(16, 64), torch.randn(16, 64))
+        mlp(torch.randn(256, 64), torch.randn(256, 64))
     assert not runtime.calls
 
 

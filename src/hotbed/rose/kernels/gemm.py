@@ -11,19 +11,23 @@ before it: 4 T F bytes of BF16 each for GELU, 8 T F for SwiGLU. Kernels come fro
 (`hotbed.rose.build_kernels`); any number of rows, columns and depth in multiples of 8. x and W are
 BF16 or, both, FP8 with scales for their rows (`fp8`), by which the accumulator is multiplied first.
 
-us a call, H200, 2026-11-30 (bench/gemm.py), the kernel in its tile of 128 x 128 against cuBLAS with
+us a call, H200, 2026-12-01 (bench/gemm.py), the kernel in its tile of 128 x 128 against cuBLAS with
 what follows it:
 
-    rows                                 256         512        1,024      4,096       8,192
-    gate/up, SwiGLU, 0.6B shape     7.8 / 8.4  12.3 / 13.2   18 / 24    69 / 95   134 / 181
-                     4B shape      43.3 / 44.5    73 / 81   146 / 169  514 / 592  1129 / 1325
-    up, GELU, bge-m3 shape        10.3 / 7.4   10.9 / 10.8   17 / 18    58 / 68   114 / 131
-        by tanh                    8.4 / 6.3    8.7 / 9.7    14 / 16    51 / 62   100 / 115
+    rows                             256         512         640        768       1,024      8,192
+    gate/up, SwiGLU, 0.6B shape   7.8 / 8.2  12.3 / 13.2  21 / 16    17 / 18    18 / 24   133 / 178
+                     4B shape      43 / 44     72 / 81   132 / 97  106 / 132  145 / 166  1058 / 1242
+    up, GELU, bge-m3 shape        9.6 / 7.8   9.2 / 10.6  16 / 12    14 / 14    14 / 18   101 / 129
+        by tanh                   8.6 / 6.4    8.7 / 9.7  15 / 10    13 / 12    14 / 15    99 / 111
 
-Larger tiles gain up to 5 % at 8,192 rows and lose as much at others: 128 x 192 takes 131 us there
-for SwiGLU, 94 and 117 for the two GELUs. The residual is cuBLAS's own addmm: in an epilogue it took
-50 / 52 and 72 / 75 us at 8,192 rows of the 0.6B shape's out and down layers, 245 / 230 and
-571 / 577 of the 4B shape's, and more than cuBLAS below.
+640 rows are 5 of the 6 tiles that clusters of two take: the sixth, without any, costs more than one
+with rows. A cluster along the columns instead takes 13 us there for the 0.6B shape, as much as now
+or 9 % more at 512 and 768, and up to 4 % more at 12,800 of the 4B shape.
+
+Larger tiles gain up to 5 % at 8,192 rows and lose as much at others: 128 x 192 takes 137 us there
+for SwiGLU where this takes 138, 102 and 108 for GELU. The residual is cuBLAS's own addmm: in an
+epilogue it took 50 / 52 and 72 / 75 us at 8,192 rows of the 0.6B shape's out and down layers,
+245 / 230 and 571 / 577 of the 4B shape's, and more than cuBLAS below.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ from torch import Tensor
 
 from hotbed.rose.kernels import files
 from hotbed.rose.kernels.fp8 import DTYPE, MULTIPLE, Fp8Rows, gate_and_up, quantize_rows
-from hotbed.rose.kernels.gemm_files import CLUSTER, Epilogue, GemmKernel, Operands
+from hotbed.rose.kernels.gemm_files import CLUSTER, TILE, Epilogue, GemmKernel, Operands
 
 _log = logging.getLogger("hotbed.rose")
 
@@ -49,6 +53,8 @@ _WHAT = "fused GEMM"
 _SWIZZLE = 8
 # Epilogues in BF16 that beat cuBLAS and a kernel behind it, and from how many rows on.
 MIN_ROWS: Mapping[Epilogue, int] = {"swiglu": 512, "gelu_bias": 512, "gelu_tanh_bias": 512}
+# Of fewer rows only those that fill a cluster's tiles, but for so many rows.
+_ENOUGH_ROWS, _MISSING_ROWS = 1024, 64
 ALL_ROWS: Mapping[Epilogue, int] = dict.fromkeys(get_args(Epilogue), 0)
 """Every epilogue, for steps of any size: where the choice may not depend on that, and for FP8."""
 _WITH_BIAS = ("bias", "gelu_bias", "gelu_tanh_bias")
@@ -75,6 +81,12 @@ def reference(
     return y if added is None else y + added.float()
 
 
+def is_fast(num_rows: int, min_rows: int) -> bool:
+    """Whether a kernel that beats cuBLAS from `min_rows` on does so for these."""
+    fills = num_rows >= _ENOUGH_ROWS or -num_rows % (CLUSTER * TILE.m) <= _MISSING_ROWS
+    return num_rows >= min_rows and fills
+
+
 class FusedGemm:
     """One epilogue's kernel, loaded on a device.
 
@@ -82,7 +94,7 @@ class FusedGemm:
         kernel: which.
         function: the function in its file.
         device: where it runs.
-        min_rows: `takes` steps of so many.
+        min_rows: `takes` steps of so many; 0 for steps of any size.
     """
 
     def __init__(
@@ -102,7 +114,7 @@ class FusedGemm:
 
     def takes(self, x: Matrix) -> bool:
         """Whether it is the fastest for so many rows. Rows are fixed in a graph, so this is too."""
-        return len(x) >= self._min_rows
+        return self._min_rows == 0 or is_fast(len(x), self._min_rows)
 
     def __call__(
         self,
