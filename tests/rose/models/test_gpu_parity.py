@@ -30,8 +30,9 @@ pytestmark = pytest.mark.gpu
 MIN_COSINE = 0.999
 MAX_RELATIVE_ERROR = 0.05
 # T5 does not scale its scores: with random weights they are large, and so is what BF16 rounds off.
-# transformers' own T5 with a gated MLP in BF16 on a CPU: 0.9973 (2026-12-01).
-MIN_COSINE_OF = {"t5 gated": 0.995}
+# transformers' own T5 with a gated MLP in BF16 on a CPU: 0.9973 of a text's mean, 0.979 of a token's
+# state, which a span may be (2026-12-01).
+MIN_COSINE_OF = {"t5 gated": 0.98}
 # A text alone goes through GEMMs of other sizes, whose sums round elsewhere.
 MAX_ALONE_ERROR = 0.02
 
