@@ -30,8 +30,8 @@ pytestmark = pytest.mark.gpu
 MIN_COSINE = 0.999
 MAX_RELATIVE_ERROR = 0.05
 # T5 does not scale its scores: with random weights they are large, and so is what BF16 rounds off.
-# transformers' own T5 with a gated MLP in BF16 on a CPU: 0.9973 of a text's mean, 0.979 of a token's
-# state, which a span may be (2026-12-01).
+# transformers' own T5 with a gated MLP in BF16 on a CPU: 0.9973 of a text's mean, 0.979 of a state,
+# which a span may be (2026-12-01).
 MIN_COSINE_OF = {"t5 gated": 0.98}
 # A text alone goes through GEMMs of other sizes, whose sums round elsewhere.
 MAX_ALONE_ERROR = 0.02
@@ -50,6 +50,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "qwen3 causal last": (make_qwen3, WIDE),
     "qwen3 bidirectional mean": (make_qwen3, WIDE | {"causal": False}),
     "xlm-roberta": (make_family, {"config": "xlm-roberta"}),
+    "electra": (make_family, {"config": "electra", "pooling": "cls"}),
     "distilbert": (make_family, {"config": "distilbert"}),
     "mpnet": (make_family, {"config": "mpnet"}),
     "deberta": (make_family, {"config": "deberta-v2"}),
