@@ -5,9 +5,9 @@ All suites for a CPU, one after another: `python -m bench [--out FILE]`; some te
 Quality on your own data is `python -m bench.quality`; bulk jobs `python -m bench.bulk`, on a Ray
 cluster `bench.bulk_ray`, on a card `bench.bulk_card`, their memory `bench.bulk_memory`, killed
 `bench.bulk_kill`. The GPU engine: `python -m bench.engine`, whether its host keeps ahead `python -m
-bench.overlap`, random batches `python -m bench.soak`. The order in which Tulip fills its steps, on
-a simulated clock: `python -m bench.scheduler`. A service whose replicas fail, hang and are killed:
-`python -m bench.chaos`.
+bench.overlap`, what the card's power limit leaves `bench.power`, random batches `bench.soak`. The
+order in which Tulip fills its steps, on a simulated clock: `python -m bench.scheduler`. A service
+whose replicas fail, hang and are killed: `python -m bench.chaos`.
 """
 
 from __future__ import annotations
