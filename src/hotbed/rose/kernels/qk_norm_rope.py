@@ -12,6 +12,7 @@ table rows, 4 T H of fp32 (once: a token's programs run side by side).
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -128,6 +129,7 @@ def _qk_norm_rope_kernel(
         tl.store(ptrs + HALF, second * cos + first * sin, mask=mask)
 
 
+@functools.lru_cache(maxsize=1024)
 def _heads(num_heads: int, num_kv_heads: int, programs_a_head: int) -> int:
     """Heads a program goes over: the most that divide both numbers and leave enough programs."""
     both = math.gcd(num_heads, num_kv_heads)
