@@ -3,7 +3,7 @@
     plain, bias     y = x W^T,  y = x W^T + b
     add             y = x W^T + y                            in place
     swiglu          y = silu(g) * u,  [g | u] = x W^T        W [2 F, D], gate first
-    gelu_bias       y = gelu(x W^T + b)                      exact; gelu_tanh_bias by tanh
+    gelu_bias       y = gelu(x W^T + b)          `gemm_build.GELU_FIT`; gelu_tanh_bias by tanh
 
 The accumulator is fp32, and what follows is computed from it, so the result is rounded once where
 GEMM and activation round twice. Saved is what a kernel for the activation reads and the GEMM writes

@@ -111,22 +111,14 @@ static void barrier_cluster_arrive() { cluster_round[current] = cluster.arrive(o
 static void barrier_cluster_wait() { cluster.wait(cluster_round[current]); }
 
 template <class T>
-static T exchange(T value, int source) {
+static T __shfl_xor_sync(u32, T value, int step) {
   static T values[MOST_BLOCKS * MOST_THREADS];
+  const int lane = threadIdx.x % 32;
   values[current] = value;
   __syncwarp();
-  const int first = current - threadIdx.x % 32;
-  const T got = source >= 0 && source < 32 ? values[first + source] : value;
+  const T got = values[current - lane + (lane ^ step)];
   __syncwarp();
   return got;
-}
-template <class T>
-static T __shfl_sync(u32, T value, int source) {
-  return exchange(value, source);
-}
-template <class T>
-static T __shfl_xor_sync(u32, T value, int step) {
-  return exchange(value, (int)(threadIdx.x % 32) ^ step);
 }
 
 // Shared memory: an address is that in the own block, or a peer's with its rank + 1 above bit 20.
