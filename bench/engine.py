@@ -29,6 +29,7 @@ from hotbed.bench import rows
 from hotbed.bench.shapes import SHAPES, Shape, random_weights
 from hotbed.core.output import OutputSegment, OutputSpec
 from hotbed.core.ragged import RaggedBatch
+from hotbed.rose.attention.backend import AttentionBackend
 from hotbed.rose.attention.select import AttentionSettings, select_backend
 from hotbed.rose.compute import Compute, open_mode
 from hotbed.rose.cuda import CudaRunner, CudaSettings
@@ -131,9 +132,10 @@ def event_time(work: Any, repeats: int) -> float:
 BF16 = Compute(torch.bfloat16)
 
 
-def build(
-    shape: Shape, settings: AttentionSettings, compute: Compute = BF16
-) -> tuple[CudaRunner, str, Any]:
+def build_model(
+    shape: Shape, settings: AttentionSettings, compute: Compute
+) -> tuple[Any, AttentionBackend, Any]:
+    """The shape with random weights: (model, its attention, weights)."""
     family = FAMILIES[shape.family]
     (spec,) = family.attention_specs(shape.config)
     backend = select_backend(
@@ -142,7 +144,13 @@ def build(
     with torch.inference_mode():
         weights = random_weights(shape, DEVICE)
         with with_mode(open_mode(compute, settings.kernel_dir, DEVICE)):
-            model = family.build(shape.config, weights, [backend])
+            return family.build(shape.config, weights, [backend]), backend, weights
+
+
+def build(
+    shape: Shape, settings: AttentionSettings, compute: Compute = BF16
+) -> tuple[CudaRunner, str, Any]:
+    model, backend, weights = build_model(shape, settings, compute)
     runner = CudaRunner(
         model,
         dataclasses.replace(shape.recipe, fixed=compute.invariant),

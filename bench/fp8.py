@@ -26,17 +26,17 @@ import torch
 from torch import Tensor
 
 from bench import engine
-from bench.gemm import CHECKED_ROWS, Call, Row, share_of_rounding, time_us
+from bench.gemm import CHECKED_ROWS, Row, share_of_rounding, time_us
+from bench.on_card import DEVICE, Call, options_of
 from hotbed.bench import rows
 from hotbed.bench.shapes import SHAPES
 from hotbed.rose.attention.select import AttentionSettings
 from hotbed.rose.compute import Compute
-from hotbed.rose.kernels import files, fp8, gemm, launchers, layer_norm, rms_norm
+from hotbed.rose.kernels import fp8, gemm, launchers, layer_norm, rms_norm
 from hotbed.rose.kernels.fp8 import Fp8Rows
 from hotbed.rose.kernels.gemm_files import FP8_OPERANDS, Epilogue, GemmKernel, kernels_in
 from hotbed.rose.layers.fp8_linear import scaled_mm
 
-DEVICE = torch.device("cuda", 0)
 ROWS = (128, 512, 2048, 4096, 8192, 16_384, 51_200)
 SIZES = ((1, 32), (1, 128), (1, 512), (25, 512), (100, 512), (100, 4096))
 MODELS = ("pplx-embed-0.6b", "bge-m3")
@@ -270,21 +270,13 @@ def measure_models(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kernel-dir", type=Path, required=True)
     parser.add_argument("--parts", nargs="+", default=["gemms", "chains", "models"])
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS))
     parser.add_argument("--sizes", type=engine._size, nargs="+", default=list(SIZES))
     parser.add_argument("--step-tokens", type=int, default=8192)
     parser.add_argument("--reps", type=int, default=11)
     parser.add_argument("--model-reps", type=int, default=3)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit", help="for the rows, where the tree is no git checkout")
-    options = parser.parse_args()
-    if (reason := files.missing(options.kernel_dir, DEVICE)) is not None:
-        print(reason, file=sys.stderr)
-        return 2
-    torch.manual_seed(0)
-    where = {"device": torch.cuda.get_device_name(), "commit": options.commit or rows.commit()}
+    options, where = options_of(parser)
     wrong = False
     parts: dict[str, Callable[[], Iterator[Row]]] = {
         "gemms": lambda: measure_products(options.kernel_dir, options.rows, options.reps),

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,15 @@ import torch
 from torch import Tensor
 
 from bench.attention import medians_us
+from bench.on_card import DEVICE, Call, graph_of, options_of
 from hotbed.bench import rows
 from hotbed.bench.shapes import SHAPES
-from hotbed.rose.kernels import files, gelu, gemm, launchers, qk_norm_rope, rms_norm, swiglu
+from hotbed.rose.kernels import gelu, gemm, launchers, qk_norm_rope, rms_norm, swiglu
 from hotbed.rose.kernels.gemm import FusedGemm
 from hotbed.rose.kernels.gemm_files import TILE, Epilogue, kernels_in
 
-DEVICE = torch.device("cuda", 0)
 ROWS = (128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
 CHECKED_ROWS = (1, 127, 1000, 4097)
-Call = Callable[[], object]
 Row = dict[str, Any]
 
 
@@ -84,14 +83,7 @@ def share_of_rounding(got: Tensor, expected: Tensor, more: float = 2e-3) -> floa
 
 def time_us(variants: dict[str, Call], flops: float, reps: int) -> dict[str, float]:
     calls = max(1, min(50, int(5e11 / flops)))
-    graphs = {}
-    for name, call in variants.items():
-        call()
-        torch.cuda.synchronize()
-        graphs[name] = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graphs[name]):
-            for _ in range(calls):
-                call()
+    graphs = {name: graph_of(call, calls) for name, call in variants.items()}
     return medians_us(graphs, calls, reps)
 
 
@@ -177,17 +169,9 @@ def measure_rows_kernels(reps: int) -> Iterator[Row]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kernel-dir", type=Path, required=True)
-    parser.add_argument("--out", type=Path)
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     parser.add_argument("--reps", type=int, default=15)
-    parser.add_argument("--commit", help="for the rows, where the tree is no git checkout")
-    options = parser.parse_args()
-    if (reason := files.missing(options.kernel_dir, DEVICE)) is not None:
-        print(reason, file=sys.stderr)
-        return 2
-    torch.manual_seed(0)
-    where = {"device": torch.cuda.get_device_name(), "commit": options.commit or rows.commit()}
+    options, where = options_of(parser)
     measured = [
         rows.row("gemm", "hotbed", **fields, **where)
         for fields in itertools.chain(

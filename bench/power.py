@@ -14,28 +14,29 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
+import itertools
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from bench.whole_steps import DEVICE, graph_of, step_of
+from bench.engine import BF16, build_model
+from bench.fp8 import FP8
+from bench.on_card import DEVICE, Call, graph_of, options_of
 from hotbed.bench import rows
-from hotbed.bench.shapes import SHAPES, random_weights
-from hotbed.rose.attention.select import AttentionSettings, select_backend
-from hotbed.rose.compute import Compute, open_mode
-from hotbed.rose.kernels import files
-from hotbed.rose.layers.fused import with_mode
-from hotbed.rose.registry import FAMILIES
+from hotbed.bench.shapes import SHAPES
+from hotbed.rose.attention.select import AttentionSettings
+from hotbed.rose.batch import LengthGroup, PackedBatch
 
-COMPUTES = (Compute(torch.bfloat16), Compute(torch.bfloat16, fp8=True))
 PRODUCTS = ((8192, 8192, 8192), (8192, 4096, 1024))
 REST_S = 3.0
 _QUERY = "--query-gpu=clocks.sm,power.draw.instant"
@@ -77,7 +78,7 @@ def read_the_card() -> Iterator[Readings]:
             thread.join()
 
 
-def sustained(replay: Callable[[], object], seconds: float, readings: Readings) -> dict[str, float]:
+def sustained(replay: Call, seconds: float, readings: Readings) -> dict[str, float]:
     """ms of a replay, first and sustained, with the clock and the power of the latter."""
     time.sleep(REST_S)
     start, times = time.monotonic(), list[tuple[float, float]]()
@@ -97,73 +98,69 @@ def sustained(replay: Callable[[], object], seconds: float, readings: Readings) 
     }
 
 
-def products() -> Iterator[tuple[dict[str, Any], Callable[[], object]]]:
+def products() -> Iterator[tuple[dict[str, Any], Call]]:
     """Bare products, each long enough to be timed."""
     for m, n, k in PRODUCTS:
         x, w = (torch.randn(size, k, device=DEVICE).bfloat16() for size in (m, n))
-        graph = torch.cuda.CUDAGraph()
         calls = max(1, int(1e13 / (2 * m * n * k)))
-        torch.mm(x, w.T)
-        with torch.cuda.graph(graph):
-            for _ in range(calls):
-                torch.mm(x, w.T)
+        graph = graph_of(functools.partial(torch.mm, x, w.T), calls)
         yield {"model": f"cuBLAS {m} x {n} x {k}", "flops": 2.0 * m * n * k * calls}, graph.replay
 
 
 def models(
     names: list[str], sizes: list[tuple[int, int]], kernel_dir: Path
-) -> Iterator[tuple[dict[str, Any], Callable[[], object]]]:
+) -> Iterator[tuple[dict[str, Any], Call]]:
     """Whole steps, as one graph each."""
     for name in names:
         shape = SHAPES[name]
-        family, config = FAMILIES[shape.family], shape.config
-        settings = AttentionSettings(kernel_dir=kernel_dir)
-        backend = select_backend(family.attention_specs(config)[0], DEVICE, settings=settings)
-        for compute in COMPUTES:
-            with with_mode(open_mode(compute, kernel_dir, DEVICE)):
-                model = family.build(config, random_weights(shape, DEVICE), [backend])
+        for compute in (BF16, FP8):
+            model, _, _ = build_model(shape, AttentionSettings(kernel_dir=kernel_dir), compute)
             for n, length in sizes:
-                graph = graph_of(model.forward, step_of(n, length, config.vocab_size))
+                batch = step_of(n, length, shape.config.vocab_size)
+                graph = graph_of(functools.partial(model.forward, batch))
                 flops = shape.cost().matmul_flops([length] * n)
                 fields = {"model": name, "n": n, "tokens": length, "settings": compute.name}
                 yield fields | {"flops": flops}, graph.replay
 
 
+def step_of(count: int, length: int, vocabulary: int) -> PackedBatch:
+    """`count` texts of `length` random ids."""
+    total = count * length
+    return PackedBatch(
+        token_ids=torch.randint(vocabulary, (total,), dtype=torch.int32, device=DEVICE),
+        positions=torch.arange(total, dtype=torch.int32, device=DEVICE) % length,
+        num_tokens=total,
+        cu_seqlens=torch.arange(count + 1, dtype=torch.int32, device=DEVICE) * length,
+        max_seqlen=length,
+        groups=(LengthGroup(0, count, length),),
+        restore=np.arange(count),
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kernel-dir", type=Path, required=True)
     parser.add_argument("--models", nargs="+", default=["pplx-embed-0.6b", "bge-m3"])
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit", help="for the rows, where the tree is no git checkout")
-    options = parser.parse_args()
-    if (reason := files.missing(options.kernel_dir, DEVICE)) is not None:
-        print(reason, file=sys.stderr)
-        return 2
-    torch.manual_seed(0)
-    where = {"device": torch.cuda.get_device_name(), "commit": options.commit or rows.commit()}
+    options, where = options_of(parser)
     with read_the_card() as readings:
-        for part in (
-            products(),
-            models(options.models, [(16, 512), (2, 4096)], options.kernel_dir),
-        ):
-            for fields, replay in part:
-                flops = fields.pop("flops")
-                found = sustained(replay, options.seconds, readings)
-                seconds, n = found["p50_ms"] / 1e3, fields.get("n")
-                row = rows.row(
-                    "power",
-                    "hotbed",
-                    **fields,
-                    **found,
-                    tflops=round(flops / seconds / 1e12, 1),
-                    seq_per_s=n and round(n / seconds, 1),
-                    joules=n and round(found["power_w"] * seconds / n, 4),
-                    **where,
-                )
-                print({k: v for k, v in row.items() if k not in where}, flush=True)
-                if options.out is not None:
-                    rows.append(options.out, [row])
+        steps = models(options.models, [(16, 512), (2, 4096)], options.kernel_dir)
+        for fields, replay in itertools.chain(products(), steps):
+            flops = fields.pop("flops")
+            found = sustained(replay, options.seconds, readings)
+            seconds, n = found["p50_ms"] / 1e3, fields.get("n")
+            row = rows.row(
+                "power",
+                "hotbed",
+                **fields,
+                **found,
+                tflops=round(flops / seconds / 1e12, 1),
+                seq_per_s=n and round(n / seconds, 1),
+                joules=n and round(found["power_w"] * seconds / n, 4),
+                **where,
+            )
+            print({k: v for k, v in row.items() if k not in where}, flush=True)
+            if options.out is not None:
+                rows.append(options.out, [row])
     return 0
 
 
